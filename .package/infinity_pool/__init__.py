@@ -1,0 +1,29 @@
+"""
+Infinity Pool: embeddings and their kin, served by a pool of worker processes behind a message queue.
+
+`broker`, `workers`, `api` and `cli` in this folder link to the top folders of those names.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infinity_pool.api.client import Client, SyncClient
+    from infinity_pool.broker.connection import connect
+
+__all__ = ["Client", "SyncClient", "connect"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Client": "infinity_pool.api.client",
+    "SyncClient": "infinity_pool.api.client",
+    "connect": "infinity_pool.broker.connection",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that a worker never loads the HTTP client."""
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

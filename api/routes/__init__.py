@@ -1,0 +1,1 @@
+"""One file an endpoint group; each has a `routes` table."""
