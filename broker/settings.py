@@ -32,15 +32,13 @@ def option(
 ) -> Any:
     """Declare one option; without a default it is required."""
     meta = Option(help, tuple(choices), tuple(aliases), secret, minimum)
-    return field(default=default, metadata={"option": meta})
+    return field(default=default, repr=not secret, metadata={"option": meta})
 
 
 def options_of(settings: type[Any]) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
     """Give a settings class's options, by field name, in the order they were declared."""
     return {
-        item.name: (item, item.metadata["option"])
-        for item in dataclasses.fields(settings)
-        if "option" in item.metadata
+        item.name: (item, item.metadata["option"]) for item in dataclasses.fields(settings) if "option" in item.metadata
     }
 
 

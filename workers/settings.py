@@ -1,6 +1,7 @@
 """What a worker is told."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from infinity_pool.broker.settings import CommonSettings, option
 
@@ -31,10 +32,24 @@ class ModelSettings:
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
     cache_dir: str = option("Where downloads and exports are kept; default: the user's cache.", default="")
 
+    @property
+    def name(self) -> str:
+        """The name clients ask for: the one that was given, a hub id as it is, or the last part of a path."""
+        if self.served_model_name:
+            return self.served_model_name
+        path = Path(self.model.removeprefix("package:"))
+        is_path = self.model.startswith(("package:", "/", ".", "~")) or path.is_dir()
+        return path.resolve().name if is_path else self.model
+
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSettings(ModelSettings, CommonSettings):
-    """What one worker process is told."""
+class ProcessSettings:
+    """How worker processes begin and end."""
 
     preload_only: bool = option("Download, export and check the model, then exit.", default=False)
     drain_timeout: float = option("Seconds to finish work in hand after SIGTERM.", default=30.0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings(ModelSettings, ProcessSettings, CommonSettings):
+    """What one worker process is told."""

@@ -1,0 +1,150 @@
+"""Turns declared settings into flags and `INFINITY_…` variables, and back into the environment of a child process."""
+
+import importlib.util
+import pkgutil
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import MISSING, Field
+from typing import Any, TypeVar, get_type_hints
+
+import click
+
+from infinity_pool.broker.settings import Option, options_of
+
+Settings = TypeVar("Settings")
+
+SEPARATOR = ";"
+"""What stands between the values of several models in one variable."""
+
+
+class SettingOption(click.Option):
+    """A declared setting as a flag and a variable; a repeated one takes values joined by `;` from its variable."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Read the variable; one that Kubernetes sets for a service, `tcp://…` in place of a number, is passed over."""
+        value = super().resolve_envvar_value(ctx)
+        if value is None or not (value.startswith("tcp://") and _is_number(self.type)):
+            return value
+        _warn_once(ctx, f"{self.envvar}={value} is a service variable of Kubernetes, not ours: ignored")
+        return None
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Split the values of a repeated option."""
+        if not self.multiple:
+            return super().value_from_envvar(ctx)
+        value = self.resolve_envvar_value(ctx)
+        return None if value is None else tuple(value.removesuffix(SEPARATOR).split(SEPARATOR))
+
+
+def settings_options(
+    settings: type[Any], *, repeated: bool = False, without: Container[str] = ()
+) -> list[click.Parameter]:
+    """Give the command-line options of a settings class; `repeated` ones may be given once for each model."""
+    types = get_type_hints(settings)
+    return [
+        _option(field, option, types[name], repeated)
+        for name, (field, option) in options_of(settings).items()
+        if name not in without
+    ]
+
+
+def read(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Make settings of what click parsed."""
+    return settings(**{name: values[name] for name in options_of(settings) if name in values})
+
+
+def read_each(settings: type[Settings], values: Mapping[str, Sequence[Any]], *, key: str) -> list[Settings]:
+    """
+    Make one settings object for each value of the option `key`.
+
+    Of the other options, one value is for all and as many as there are of `key` go by position; raises
+    click.UsageError, naming the option and the counts, for any other number.
+    """
+    count = len(values[key])
+    columns = {name: _column(name, values[name], key, count) for name in options_of(settings) if name in values}
+    return [settings(**{name: column[i] for name, column in columns.items()}) for i in range(count)]
+
+
+def environment(settings: object) -> dict[str, str]:
+    """Render settings as the variables from which a child process reads the same ones back."""
+    return {variable(name): _text(getattr(settings, name)) for name in options_of(type(settings))}
+
+
+def flag(name: str) -> str:
+    """Give the flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """Give the environment variable of a setting."""
+    return "INFINITY_" + name.upper()
+
+
+def choices_of(option: Option) -> list[str]:
+    """Give the values an option may have; `@engines` stands for auto and the files in the folder of engines."""
+    engines = ["auto", *_modules("infinity_pool.workers.engines")]
+    return [each for choice in option.choices for each in (engines if choice == "@engines" else [choice])]
+
+
+def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:
+    required = field.default is MISSING
+    default = None if required else field.default
+    return SettingOption(
+        [field.name, *_flags(field.name, option, kind)],
+        type=_click_type(option, kind),
+        required=required,
+        default=(default,) if repeated and not required else default,
+        multiple=repeated,
+        envvar=variable(field.name),
+        show_envvar=True,
+        show_default=default not in (None, ""),
+        help=option.help,
+    )
+
+
+def _flags(name: str, option: Option, kind: type[Any]) -> list[str]:
+    if kind is bool:
+        return [f"{flag(name)}/--no-{name.replace('_', '-')}"]
+    return [flag(name), *option.aliases]
+
+
+def _click_type(option: Option, kind: type[Any]) -> "click.ParamType[Any]":
+    if option.choices:
+        return click.Choice(choices_of(option))
+    if kind is int:
+        return click.IntRange(min=None if option.minimum is None else int(option.minimum))
+    if kind is float:
+        return click.FloatRange(min=option.minimum)
+    return click.BOOL if kind is bool else click.STRING
+
+
+def _is_number(kind: "click.ParamType[Any]") -> bool:
+    return isinstance(kind, (click.IntRange, click.FloatRange))
+
+
+def _modules(package: str) -> list[str]:
+    """List a package's modules without importing them: an engine brings its libraries along."""
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    return sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
+
+
+def _column(name: str, values: Sequence[Any], key: str, count: int) -> Sequence[Any]:
+    if len(values) == count:
+        return values
+    if len(values) == 1:
+        return list(values) * count
+    raise click.UsageError(
+        f"{flag(name)} was given {len(values)} times, but {flag(key)} {count} times: "
+        f"give it once for all models, or once for each"
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _warn_once(ctx: click.Context, message: str) -> None:
+    said = ctx.meta.setdefault(__name__, set())
+    if message not in said:
+        said.add(message)
+        click.echo(f"warning: {message}", err=True)

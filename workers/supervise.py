@@ -1,0 +1,170 @@
+"""Keeps child processes alive: starts them again when they end, waiting longer each time, and stops them in the end."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from infinity_pool.workers.lifeline import Lifeline
+
+EXIT_REFUSED = 78
+"""The exit code of a child that would fail the same way if it were started again (EX_CONFIG of sysexits.h)."""
+
+_EXIT_NOT_STARTED = 71  # EX_OSERR
+_FIRST_DELAY = 0.5  # s; the first restart is at once, the second after this, then twice as long each time
+_LONGEST_DELAY = 30.0  # s
+_STEADY = 60.0  # s; a child that lived so long starts with a clean record
+
+_log = logging.getLogger(__name__)
+
+
+async def _nothing(_: str) -> None:
+    """Do nothing when a child is gone."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """
+    A process to keep alive.
+
+    `environment` comes on top of ours and, for each start anew, `INFINITY_WORKER_ID`: an id that no earlier start
+    had. `gone` is awaited with that id when the process has ended, before it is started again.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gone: Callable[[str], Awaitable[None]] = _nothing
+
+
+class Refused(Exception):
+    """A child said on stderr why it cannot run, and another start would end the same way."""
+
+
+class Supervisor:
+    """
+    Keeps children alive from `async with` on until its end, when it asks them to stop and waits `patience` seconds.
+
+    With `once`, a child that ends is not started again. `stderr` is the descriptor that children write to (default:
+    ours). They are in sessions of their own, so that a Ctrl-C at the terminal reaches the supervisor alone.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        lifeline: Lifeline,
+        *,
+        patience: float,
+        once: bool = False,
+        stderr: int | None = None,
+    ) -> None:
+        self._children = children
+        self._lifeline = lifeline
+        self._patience = patience
+        self._once = once
+        self._stderr = stderr
+        self._stopping = asyncio.Event()
+        self._running: set[Process] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._keep(child), name=child.name) for child in self._children]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def wait(self) -> None:
+        """Wait until all children have ended for good; raises Refused as soon as one says that it cannot run."""
+        await asyncio.gather(*self._tasks)
+
+    async def stop(self) -> None:
+        """Ask all children to end, and kill those that have not after `patience` seconds."""
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+        _, late = await asyncio.wait(self._tasks, timeout=self._patience)
+        if late:
+            _log.warning("killed after %g s: %s", self._patience, ", ".join(sorted(task.get_name() for task in late)))
+            self.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def kill(self) -> None:
+        """End all children at once, and start none again."""
+        self._stopping.set()
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running:
+            if process.returncode is None:
+                process.send_signal(number)
+
+    async def _keep(self, child: Child) -> None:
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        for start in itertools.count(1):
+            born = clock()
+            code = await self._run(child, start)
+            if code == EXIT_REFUSED or (self._once and code):
+                raise Refused(child.name)
+            if self._once or self._stopping.is_set():
+                return
+            failures = 0 if clock() - born > _STEADY else failures
+            delay = restart_delay(failures)
+            failures += 1
+            _log.warning("%s ended (%s); it is started again in %g s", child.name, describe(code), delay)
+            if await self._stops_within(delay):
+                return
+
+    async def _run(self, child: Child, start: int) -> int:
+        """Run a child once, to its end, and give its exit code."""
+        worker_id = f"{socket.gethostname()}-{os.getpid()}-{child.name}-{start}"
+        try:
+            process = await self._start(child, worker_id)
+        except OSError as error:
+            _log.error("%s cannot be started: %s", child.name, error)
+            return _EXIT_NOT_STARTED
+        self._running.add(process)
+        if self._stopping.is_set():  # asked for while the process was being made
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._running.discard(process)
+            await child.gone(worker_id)
+
+    async def _start(self, child: Child, worker_id: str) -> Process:
+        ours = {**self._lifeline.environment, "INFINITY_WORKER_ID": worker_id}
+        return await asyncio.create_subprocess_exec(
+            *child.command,
+            env={**os.environ, **child.environment, **ours},
+            stdin=DEVNULL,
+            stderr=self._stderr,
+            pass_fds=[self._lifeline.descriptor],
+            start_new_session=True,
+        )
+
+    async def _stops_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+def restart_delay(failures: int) -> float:
+    """Give the seconds to wait before a start, after so many that failed in a row before this one."""
+    return 0.0 if failures == 0 else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(failures - 1, 16))
+
+
+def describe(code: int) -> str:
+    """Say how a process ended."""
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
