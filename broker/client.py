@@ -1,0 +1,210 @@
+"""The producer's end of the queue: submit jobs, await their results, without HTTP."""
+
+import asyncio
+import itertools
+import logging
+import uuid
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+
+from redis.asyncio import Redis
+
+from infinity_pool.broker import keys
+from infinity_pool.broker.connection import connect, is_outage
+from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from infinity_pool.broker.inbox import Inbox
+from infinity_pool.broker.messages import Array, Item, Job, Lane, Result
+from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
+from infinity_pool.broker.presence import ModelStatus, WorkerInfo
+from infinity_pool.broker.splitting import join, split
+from infinity_pool.broker.watch import Watch
+
+_HEARTBEAT = 1.0  # s, of the reply channel; the snapshot of the models is as old at most
+
+logger = logging.getLogger(__name__)
+
+
+class QueueClient:
+    """
+    Submits jobs to models and hands each result to whoever waits for it; an async context manager.
+
+    `timeout` is the time, in seconds, of an online job; a bulk job has none unless one is given. Requests of up to
+    `online_max_items` items go online, larger ones bulk, unless a lane is named.
+    """
+
+    def __init__(
+        self,
+        redis: "str | Redis",
+        *,
+        timeout: float = 60.0,
+        online_max_items: int = 8,
+        limits: QueueLimits | None = None,
+    ) -> None:
+        self.timeout = timeout
+        self.online_max_items = online_max_items
+        self._limits = limits or QueueLimits()
+        self._owned = isinstance(redis, str)
+        self._redis = connect(redis) if isinstance(redis, str) else redis
+        self._watch = Watch(self._redis)
+        self._inbox = Inbox(self._redis, on_loss=self._queue_again)
+        self._outboxes: dict[str, Outbox] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._prefix = uuid.uuid4().hex[:16]
+        self._numbers = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        await self._beat("the queue cannot be reached yet: %s")  # until it can, submits say that it is unavailable
+        self._start(self._inbox.listen(), "replies")
+        self._start(self._keep(), "heartbeat")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inbox.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            if not task.get_name().endswith("replies"):  # a blocked read is not cancelled; it ends by itself
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._owned:
+            await self._redis.aclose()
+
+    async def submit(
+        self,
+        model: str,
+        task: str,
+        items: Sequence[Item],
+        *,
+        options: dict[str, Any] | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """
+        Run some items through a model and give their outputs, in order.
+
+        Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Overloaded when its queue
+        is full, Unavailable when the queue or all its workers are gone, DeadlineExceeded after `timeout` seconds.
+        Cancelling the call takes the job back.
+        """
+        if not items:
+            raise InvalidInput("there is nothing to run: the list is empty", param="input")
+        lane = lane or ("online" if len(items) <= self.online_max_items else "bulk")
+        timeout = self.timeout if timeout is None and lane == "online" else timeout
+        await self._watch.check(model, awaited=timeout is not None)
+        tickets = [*self._tickets(model, task, items, options or {}, lane, timeout)]
+        outbox = self._outbox(model)
+        outbox.add(tickets)
+        try:
+            async with asyncio.timeout(timeout):
+                return join(await _first_failure([ticket.future for ticket in tickets]))
+        except TimeoutError:
+            raise DeadlineExceeded(f"{model} gave no answer within {timeout:g} s") from None
+        except Overloaded as error:
+            raise Overloaded(error.message, retry_after=self._watch.retry_after(model)) from None
+        finally:
+            self._release(outbox, tickets)
+
+    async def embed(
+        self,
+        model: str,
+        texts: str | Sequence[str],
+        *,
+        dimensions: int | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
+        options = {} if dimensions is None else {"dimensions": dimensions}
+        items = [texts] if isinstance(texts, str) else list(texts)
+        result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
+        vectors = cast(Array, result.outputs)
+        return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
+
+    async def models(self) -> list[ModelStatus]:
+        """Ask the queue which models are served, and by whom."""
+        await self._watch.refresh_soon()
+        return list(self.status.values())
+
+    @property
+    def status(self) -> Mapping[str, ModelStatus]:
+        """The models as of the last look, about a second ago at most, by name."""
+        return self._watch.status
+
+    def best(self, model: str) -> WorkerInfo | None:
+        """Give one worker that stands for all of a model's, as of the last look; None if none is ready."""
+        return self._watch.best(model)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs await their reply."""
+        return len(self._inbox)
+
+    def _tickets(
+        self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, timeout: float | None
+    ) -> Iterator[Ticket]:
+        ttl_ms = None if timeout is None else int(timeout * 1000)
+        create_future = asyncio.get_running_loop().create_future
+        for part in split(items, self._watch.limits(model)):
+            job_id = f"{self._prefix}-{next(self._numbers)}"
+            job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
+            ticket = Ticket(model, job, create_future())
+            self._inbox.expect(ticket)
+            yield ticket
+
+    def _release(self, outbox: Outbox, tickets: list[Ticket]) -> None:
+        """Stop waiting; what is not settled by now, as the siblings of a part that failed, is taken back."""
+        unsettled = []
+        for ticket in tickets:
+            self._inbox.forget(ticket)
+            if ticket.future.cancel() or ticket.future.cancelled():
+                unsettled.append(ticket)
+            else:
+                ticket.future.exception()  # seen, even where a sibling failed first
+        if unsettled:
+            outbox.drop(unsettled)
+
+    def _outbox(self, model: str) -> Outbox:
+        outbox = self._outboxes.get(model)
+        if outbox is None:
+            outbox = self._outboxes[model] = Outbox(self._redis, keys.check_name(model), self._limits)
+            self._start(outbox.run(), f"jobs of {model}")
+        return outbox
+
+    def _queue_again(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            self._outbox(ticket.model).add([ticket])
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT)
+            await self._beat("the queue cannot be reached: %s")
+
+    async def _beat(self, complaint: str) -> None:
+        try:
+            await self._inbox.keep()
+            await self._watch.refresh()
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.warning(complaint, error)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=f"infinity {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Fail the callers of a task that broke, rather than leave them waiting."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical("%s broke", task.get_name(), exc_info=error)
+            self._inbox.fail(Unavailable("the client of the queue broke; its log says why"))
+
+
+async def _first_failure(futures: list[asyncio.Future[Result]]) -> list[Result]:
+    """Await all, or the first that fails."""
+    if len(futures) == 1:
+        return [await futures[0]]
+    return await asyncio.gather(*futures)

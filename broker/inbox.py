@@ -1,0 +1,133 @@
+"""Receives the replies of one listener and hands each to whoever waits for it."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+
+from infinity_pool.broker import keys, scripts
+from infinity_pool.broker.connection import BLOCK_MS, command, is_outage, run_id
+from infinity_pool.broker.errors import InfinityError
+from infinity_pool.broker.messages import Failure, decode_replies
+from infinity_pool.broker.outbox import Ticket
+from infinity_pool.broker.streams import entries_of
+
+CHANNEL_EXPIRY = 15.0
+"""Seconds after its last heartbeat at which a reply channel, and what it holds, is gone."""
+
+_MOST_ENTRIES = 64  # in one read
+_BACKOFF = (0.02, 0.5)  # s
+
+logger = logging.getLogger(__name__)
+
+
+class Inbox:
+    """
+    One reply channel, and the jobs whose replies it awaits.
+
+    The waiting caller owns its job: where Redis may have lost data, `on_loss` is called with every job still waiting,
+    to be queued again under the same id. What then comes twice is dropped by that id.
+    """
+
+    def __init__(self, redis: Redis, on_loss: Callable[[list[Ticket]], None]) -> None:
+        self.key = keys.replies(uuid.uuid4().hex)
+        self._redis = redis
+        self._on_loss = on_loss
+        self._tickets: dict[str, Ticket] = {}
+        self._last = b"0"
+        self._run_id = ""
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def expect(self, ticket: Ticket) -> None:
+        """Await a job's reply."""
+        self._tickets[ticket.job.id] = ticket
+
+    def forget(self, ticket: Ticket) -> None:
+        """Await it no more."""
+        self._tickets.pop(ticket.job.id, None)
+
+    def fail(self, error: InfinityError) -> None:
+        """Settle all that waits with an error."""
+        for ticket in list(self._tickets.values()):
+            ticket.fail(error)
+
+    async def keep(self) -> None:
+        """Keep the channel alive; called with each heartbeat, and first of all."""
+        if await scripts.run(self._redis, "channel", [self.key], [int(CHANNEL_EXPIRY * 1000)]):
+            self._last = b"0"
+            self._lost()
+
+    async def listen(self) -> None:
+        """Hand out replies until told to stop; an outage is waited out."""
+        pause = _BACKOFF[0]
+        while not self._closing:
+            try:
+                await self._read()
+                pause = _BACKOFF[0]
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                logger.warning("cannot read replies: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _BACKOFF[1])
+                await self._reconnect()
+
+    async def close(self) -> None:
+        """Have `listen` return after the read that is under way, and remove the channel."""
+        self._closing = True
+        try:
+            await self._redis.delete(self.key)  # this also ends a read that is blocked on it
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.debug("the reply channel is left to expire: %s", error)
+
+    async def _read(self) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            await command(pipe, "XTRIM", self.key, "MINID", self._after(self._last))
+            await command(pipe, "XREAD", "COUNT", _MOST_ENTRIES, "BLOCK", BLOCK_MS, "STREAMS", self.key, self._last)
+            _, reply = await pipe.execute()
+        for entry, fields in entries_of(reply):
+            self._last = entry
+            if fields[0] == b"r":
+                self._settle(fields[1])
+
+    @staticmethod
+    def _after(entry: bytes) -> bytes:
+        """Give the first id after an entry's: what XTRIM may keep."""
+        ms, _, number = entry.partition(b"-")
+        return b"%s-%d" % (ms, int(number or 0) + 1)
+
+    def _settle(self, data: bytes) -> None:
+        for reply in decode_replies(data):
+            ticket = self._tickets.get(reply.job_id)
+            if ticket is None or ticket.future.done():
+                continue  # its caller gave up, or it came twice
+            if isinstance(reply, Failure):
+                ticket.future.set_exception(reply.error)
+            else:
+                ticket.future.set_result(reply)
+
+    async def _reconnect(self) -> None:
+        """After an outage: read again from the beginning, and if another server answers, queue again what waits."""
+        try:
+            found = await run_id(self._redis)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            return
+        self._last = b"0"
+        if self._run_id and found != self._run_id:
+            self._lost()
+        self._run_id = found
+
+    def _lost(self) -> None:
+        queued = [ticket for ticket in self._tickets.values() if ticket.entry is not None and not ticket.future.done()]
+        if queued:
+            logger.warning("the queue may have lost data: %d jobs are queued again", len(queued))
+            self._on_loss(queued)

@@ -1,0 +1,67 @@
+"""
+Every Redis key, and what lives there.
+
+The wire version is in each key. All keys of one model share its hash tag, so that one script may touch them in Redis
+Cluster too; a reply channel has a tag of its own. Every key is bounded or expires.
+"""
+
+import re
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import WIRE_VERSION, Lane
+
+GROUP = "workers"  # the consumer group on each stream of jobs
+_PREFIX = f"infinity:{WIRE_VERSION}"
+_NAME = re.compile(r"[^\s{}\x00-\x1f]{1,256}")
+
+
+def check_name(name: str) -> str:
+    """Give a model's or channel's name back if it can stand in a key; raises InvalidInput, naming `model`."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput("a model's name is 1 to 256 characters without spaces or braces", param="model")
+    return name
+
+
+def models() -> str:
+    """Sorted set: names of the models by the Redis time, in ms, of their last heartbeat; old ones are dropped."""
+    return f"{_PREFIX}:models"
+
+
+def jobs(model: str, lane: Lane) -> str:
+    """Stream: encoded jobs of one lane, as fields c (cost), n (items), j (job); deleted when acknowledged."""
+    return f"{_PREFIX}:{{{model}}}:jobs:{lane}"
+
+
+def waiting(model: str) -> str:
+    """Hash: items, tokens and bytes that are queued or held, as `LANE:items` …; at most six fields."""
+    return f"{_PREFIX}:{{{model}}}:waiting"
+
+
+def workers(model: str) -> str:
+    """Sorted set: ids of a model's workers by the Redis time, in ms, of their last heartbeat; expires."""
+    return f"{_PREFIX}:{{{model}}}:workers"
+
+
+def worker(model: str, worker_id: str) -> str:
+    """String: what a worker says of itself; it expires when its heartbeat stops, and that is its death."""
+    return f"{_PREFIX}:{{{model}}}:worker:{worker_id}"
+
+
+def attempts(model: str) -> str:
+    """Hash: how often a redelivered entry was started; a field goes when its entry does."""
+    return f"{_PREFIX}:{{{model}}}:attempts"
+
+
+def dead(model: str) -> str:
+    """Stream: jobs that broke their worker every time, with the reason; bounded by length."""
+    return f"{_PREFIX}:{{{model}}}:dead"
+
+
+def cancelled(model: str) -> str:
+    """Channel: ids of jobs, comma-separated, that nobody waits for any more."""
+    return f"{_PREFIX}:{{{model}}}:cancelled"
+
+
+def replies(channel: str) -> str:
+    """Stream: encoded replies to one listener, trimmed by it; it expires when the listener's heartbeat stops."""
+    return f"{_PREFIX}:replies:{{{channel}}}"

@@ -1,0 +1,153 @@
+"""Puts one model's jobs on its streams: all that are submitted while one write is under way go in the next."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
+
+from infinity_pool.broker import keys, scripts
+from infinity_pool.broker.connection import is_outage
+from infinity_pool.broker.errors import InfinityError, Overloaded, Unavailable
+from infinity_pool.broker.messages import LANES, Job, Result, encode_job
+
+GIVE_UP = 3.5
+"""Seconds for which a write is tried during an outage before its callers are told."""
+
+_WRITE_BYTES = 4 * 2**20  # in one write
+_BACKOFF = (0.02, 0.5)  # s, the first and the longest pause between tries
+
+logger = logging.getLogger(__name__)
+
+
+class QueueLimits(NamedTuple):
+    """How much may wait for one model, queued or held, before more is refused."""
+
+    items: int = 32_000
+    tokens: int = 50_000_000
+    bytes: int = 512 * 2**20
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A job on its way: `entry` is its place in the stream once it has one."""
+
+    model: str
+    job: Job
+    future: asyncio.Future[Result]
+    data: bytes = field(init=False)
+    entry: bytes | None = None
+    since: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.data = encode_job(self.job)
+
+    def fail(self, error: InfinityError) -> None:
+        """Settle with an error, if nothing has settled it yet."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+Group = list[Ticket]  # the jobs of one request: all are queued, or none
+
+
+class Outbox:
+    """The writer of one model's jobs: one write at a time, each as large as what came meanwhile."""
+
+    def __init__(self, redis: Redis, model: str, limits: QueueLimits) -> None:
+        self._redis = redis
+        self._model = model
+        self._limits = limits
+        self._groups: list[Group] = []
+        self._dropped: list[Ticket] = []
+        self._some = asyncio.Event()
+
+    def add(self, group: Group) -> None:
+        """Put one request's jobs in line to be written."""
+        self._groups.append(group)
+        self._some.set()
+
+    def drop(self, tickets: Sequence[Ticket]) -> None:
+        """Take back jobs that nobody waits for any more; those not yet written are simply not written."""
+        self._dropped.extend(ticket for ticket in tickets if ticket.entry is not None)
+        self._some.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        pause = _BACKOFF[0]
+        while True:
+            await self._some.wait()
+            try:
+                await self._write_groups()
+                await self._write_dropped()
+                pause = _BACKOFF[0]
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                self._give_up(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _BACKOFF[1])
+
+    async def _write_groups(self) -> None:
+        while groups := self._next():
+            args: list[Any] = [*self._limits]
+            for group in groups:
+                args.append(len(group))
+                for ticket in group:
+                    args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
+            try:
+                answers = await scripts.run(self._redis, "submit", self._keys(), args)
+            except BaseException:
+                self._groups[:0] = groups  # it may have been written all the same: then its replies are doubles
+                raise
+            for group, ids in zip(groups, answers, strict=True):
+                self._written(group, ids)
+        self._some.clear()
+
+    def _keys(self) -> list[str]:
+        return [*(keys.jobs(self._model, lane) for lane in LANES), keys.waiting(self._model)]
+
+    def _next(self) -> list[Group]:
+        """Take the groups of the next write, without those whose callers have gone."""
+        taken, size = 0, 0
+        for group in self._groups:
+            size += sum(len(ticket.data) for ticket in group)
+            if taken and size > _WRITE_BYTES:
+                break
+            taken += 1
+        groups, self._groups = self._groups[:taken], self._groups[taken:]
+        return [group for group in groups if not all(ticket.future.done() for ticket in group)]
+
+    def _written(self, group: Group, ids: Any) -> None:
+        if not ids:
+            for ticket in group:
+                ticket.fail(Overloaded(f"the queue of {self._model} is full"))
+            return
+        for ticket, entry in zip(group, ids, strict=True):
+            ticket.entry = entry
+        if gone := [ticket for ticket in group if ticket.future.cancelled()]:
+            self.drop(gone)  # their callers left while they were being written
+
+    async def _write_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, []
+        for lane in LANES:
+            mine = [ticket for ticket in dropped if ticket.job.lane == lane]
+            if not mine:
+                continue
+            counts = [part for one in mine for part in (one.entry, len(one.job.items), one.job.cost, len(one.data))]
+            names = [keys.jobs(self._model, lane), keys.waiting(self._model), keys.attempts(self._model)]
+            await scripts.run(self._redis, "finish", names, [keys.GROUP, lane, *counts])
+            await self._redis.publish(keys.cancelled(self._model), ",".join(one.job.id for one in mine))
+
+    def _give_up(self, error: Exception) -> None:
+        """Tell those who have waited long enough; the others are tried again."""
+        logger.warning("cannot write to the queue of %s: %s", self._model, error)
+        refused = isinstance(error, OutOfMemoryError)  # it answers, and the answer is no
+        for group in self._groups:
+            for ticket in group:
+                if refused or time.monotonic() - ticket.since > GIVE_UP:
+                    ticket.fail(Unavailable("the queue cannot be written to now", retry_after=1.0))

@@ -1,0 +1,135 @@
+"""Which workers serve which model, by their heartbeats, and what waits for them."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+import msgpack
+from redis.asyncio import Redis
+
+from infinity_pool.broker import keys, scripts
+from infinity_pool.broker.connection import command
+from infinity_pool.broker.messages import LANES, Lane
+
+HEARTBEAT = 0.5
+"""Seconds between two heartbeats."""
+
+EXPIRY = 2.0
+"""Seconds after its last heartbeat at which a worker is dead."""
+
+_FORGET_WORKER_MS = 60_000
+_FORGET_MODEL_MS = 24 * 3600 * 1000
+
+State = Literal["loading", "ready", "draining"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerInfo:
+    """What a worker says of itself with each heartbeat; speeds are smoothed, counts are since its start."""
+
+    id: str
+    model: str
+    state: State = "loading"
+    stage: str = ""
+    progress: float | None = None
+    host: str = ""
+    pid: int = 0
+    family: str = ""
+    tasks: list[str] = field(default_factory=list)
+    engine: str = ""
+    device: str = ""
+    dtype: str = ""
+    max_length: int = 0
+    dimensions: int | None = None
+    batch_tokens: int = 0
+    fingerprint: str = ""
+    tokens_per_second: float = 0.0
+    tokens_per_char: float = 0.3
+    max_chars: int = 0
+    items_done: int = 0
+    tokens_done: int = 0
+    running_items: int = 0
+
+    def to_wire(self) -> bytes:
+        """Give the bytes that the heartbeat stores."""
+        data: bytes = msgpack.packb(asdict(self))
+        return data
+
+    @classmethod
+    def from_wire(cls, data: bytes) -> "WorkerInfo":
+        """Read a heartbeat; fields of a newer version are passed over."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in msgpack.unpackb(data).items() if name in known})
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What is queued for a model or held by its workers."""
+
+    items: int = 0
+    tokens: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """A model that is served, or was within a day."""
+
+    name: str
+    workers: list[WorkerInfo]
+    waiting: dict[Lane, Waiting]
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker could take a job now."""
+        return any(worker.state == "ready" for worker in self.workers)
+
+
+async def beat(redis: Redis, info: WorkerInfo) -> None:
+    """Tell that a worker is alive, and what it is."""
+    now = await scripts.run(
+        redis,
+        "beat",
+        [keys.worker(info.model, info.id), keys.workers(info.model)],
+        [info.to_wire(), int(EXPIRY * 1000), info.id, _FORGET_WORKER_MS],
+    )
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.zadd(keys.models(), {info.model: now})
+        pipe.zremrangebyscore(keys.models(), "-inf", now - _FORGET_MODEL_MS)
+        await pipe.execute()
+
+
+async def forget_worker(redis: Redis, model: str, worker_id: str) -> None:
+    """Declare a worker dead at once, as its supervisor may, so that the living take over its jobs."""
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.delete(keys.worker(model, worker_id))
+        pipe.zrem(keys.workers(model), worker_id)
+        await pipe.execute()
+
+
+async def read_model(redis: Redis, name: str) -> ModelStatus:
+    """Ask for one model's workers and what waits for them."""
+    said, counts = await scripts.run(redis, "status", [keys.workers(name), keys.waiting(name)], [keys.worker(name, "")])
+    workers = sorted((WorkerInfo.from_wire(data) for data in said), key=lambda worker: worker.id)
+    return ModelStatus(name, workers, _waiting(counts))
+
+
+async def read_models(redis: Redis) -> list[ModelStatus]:
+    """Ask for every model that is served, or was within a day, by name."""
+    names = sorted(name.decode() for name in await command(redis, "ZRANGE", keys.models(), 0, -1))
+    return list(await asyncio.gather(*(read_model(redis, name) for name in names)))
+
+
+def merged(workers: Iterable[WorkerInfo]) -> WorkerInfo | None:
+    """Give one worker that stands for all that are ready, with their speeds added up; None if there is none."""
+    ready = [worker for worker in workers if worker.state == "ready"]
+    if not ready:
+        return None
+    return replace(ready[0], tokens_per_second=sum(worker.tokens_per_second for worker in ready))
+
+
+def _waiting(counts: list[bytes]) -> dict[Lane, Waiting]:
+    pairs: dict[str, Any] = {counts[i].decode(): int(counts[i + 1]) for i in range(0, len(counts), 2)}
+    units = [item.name for item in fields(Waiting)]
+    return {lane: Waiting(*(max(0, pairs.get(f"{lane}:{unit}", 0)) for unit in units)) for lane in LANES}

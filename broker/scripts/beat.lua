@@ -1,0 +1,10 @@
+-- A worker's heartbeat.
+-- KEYS  1 the worker   2 the model's workers
+-- ARGV  1 what it says of itself   2 ms until it is dead   3 its id   4 ms after which a silent worker is forgotten
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('ZADD', KEYS[2], now, ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - tonumber(ARGV[4]))
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+return now

@@ -1,0 +1,87 @@
+"""Cuts a request into jobs of a bounded size, so that several workers can share it, and puts the answers together."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infinity_pool.broker.messages import Array, Item, Result
+
+JOB_ITEMS = 64
+JOB_TOKENS = 4096
+JOB_BYTES = 2**20
+
+_MEDIA_TOKENS = 256  # what an image or a sound is taken to cost until a worker knows better
+
+
+class Limits(NamedTuple):
+    """What the workers of a model publish for those who queue: see WorkerInfo."""
+
+    tokens_per_char: float = 0.3
+    max_length: int = 0
+    max_chars: int = 0
+
+
+class Part(NamedTuple):
+    """The items of one job, and the estimate of their tokens."""
+
+    items: list[Item]
+    cost: int
+
+
+def split(items: Sequence[Item], limits: Limits) -> Iterator[Part]:
+    """Cut a request's items, in order, into parts of JOB_ITEMS, JOB_TOKENS and JOB_BYTES at most, or of one item."""
+    part: list[Item] = []
+    cost = size = 0
+    for item in items:
+        item = _cut(item, limits.max_chars)
+        length = _length(item)
+        tokens = estimate(item, length, limits)
+        if part and (len(part) >= JOB_ITEMS or cost + tokens > JOB_TOKENS or size + length > JOB_BYTES):
+            yield Part(part, cost)
+            part, cost, size = [], 0, 0
+        part.append(item)
+        cost += tokens
+        size += length
+    if part:
+        yield Part(part, cost)
+
+
+def estimate(item: Item, length: int, limits: Limits) -> int:
+    """Estimate an item's tokens from its length; the door has no tokenizer."""
+    if isinstance(item, bytes):
+        return _MEDIA_TOKENS
+    tokens = int(length * limits.tokens_per_char) + 2
+    return min(tokens, limits.max_length) if limits.max_length else tokens
+
+
+def join(results: Sequence[Result]) -> Result:
+    """Put the results of one request's parts together, in order."""
+    if len(results) == 1:
+        return results[0]
+    return Result(
+        results[0].job_id,
+        _join_outputs([result.outputs for result in results]),
+        sum(result.tokens for result in results),
+        sum(result.truncated for result in results),
+    )
+
+
+def _join_outputs(parts: list[Array | list[Any]]) -> Array | list[Any]:
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts):
+        return np.concatenate(arrays)
+    return [output for part in parts for output in part]
+
+
+def _length(item: Item) -> int:
+    if isinstance(item, (str, bytes)):
+        return len(item)
+    return sum(_length(part) for part in item) if isinstance(item, (list, tuple)) else 1
+
+
+def _cut(item: Item, max_chars: int) -> Item:
+    """Drop what no worker would read: it is over the model's limit however it is tokenized."""
+    if max_chars and isinstance(item, str) and len(item) > max_chars:
+        return item[:max_chars]
+    return item

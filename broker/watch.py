@@ -1,0 +1,76 @@
+"""What a producer knows of the models: a snapshot of who serves them, looked at about once a second."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from redis.asyncio import Redis
+
+from infinity_pool.broker.connection import is_outage
+from infinity_pool.broker.errors import ModelNotFound, Unavailable
+from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged, read_models
+from infinity_pool.broker.splitting import Limits
+
+_LONGEST_WAIT = 60.0  # s, in Retry-After
+
+logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """A snapshot of the models that is fresh enough to refuse what nobody could answer."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.status: Mapping[str, ModelStatus] = {}
+        self._redis = redis
+        self._best: dict[str, WorkerInfo] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def best(self, model: str) -> WorkerInfo | None:
+        """Give one worker that stands for all of a model's that are ready; None if none is."""
+        return self._best.get(model)
+
+    def limits(self, model: str) -> Limits:
+        """Give what the model's workers publish for estimates and cuts."""
+        best = self._best.get(model)
+        return Limits(best.tokens_per_char, best.max_length, best.max_chars) if best else Limits()
+
+    def retry_after(self, model: str) -> float:
+        """Say in how many seconds what waits now will be done, by the speed that the workers measure."""
+        best, status = self._best.get(model), self.status.get(model)
+        if not (best and status and best.tokens_per_second):
+            return 1.0
+        tokens = sum(waiting.tokens for waiting in status.waiting.values())
+        return min(_LONGEST_WAIT, max(1.0, tokens / best.tokens_per_second))
+
+    async def check(self, model: str, *, awaited: bool) -> None:
+        """
+        Refuse what nobody could answer; `awaited` says that someone waits, so that a worker must be alive now.
+
+        Raises ModelNotFound, with the names that there are, or Unavailable.
+        """
+        if model not in self._best:
+            await self.refresh_soon()
+        status = self.status.get(model)
+        if status is None:
+            names = ", ".join(self.status) or "none"
+            raise ModelNotFound(f"no model {model[:256]!r} is served here; there is: {names}", param="model")
+        if awaited and not status.workers:
+            raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
+
+    async def refresh_soon(self) -> None:
+        """Look now, in one look with all others who ask; raises Unavailable if the queue was never reached."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self.refresh(), name="infinity refresh")
+        try:
+            await asyncio.shield(self._refreshing)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            if not self.status:
+                raise Unavailable("the queue cannot be reached now", retry_after=1.0) from error
+
+    async def refresh(self) -> None:
+        """Look now; raises redis.RedisError on an outage, and the last snapshot stays."""
+        found = {model.name: model for model in await read_models(self._redis)}
+        self.status = found
+        self._best = {name: best for name, model in found.items() if (best := merged(model.workers))}

@@ -1,0 +1,31 @@
+"""What all tests share: a real server of their own."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.embedded import EmbeddedServer
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """One embedded server for the whole session."""
+    with EmbeddedServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+async def redis_url(server: EmbeddedServer) -> AsyncIterator[str]:
+    """The URL of an empty server."""
+    async with connect(server.url) as redis:
+        await redis.flushall()
+        yield server.url
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """A connection to an empty server."""
+    async with connect(redis_url) as redis:
+        yield redis
