@@ -1,5 +1,6 @@
 """How this project connects to Redis."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -13,7 +14,7 @@ BLOCK_MS = 500
 """How long a blocking read waits for something to come; it is never cancelled, so it bounds how long a stop takes."""
 
 _SOCKET_TIMEOUT = 10.0  # s; far over BLOCK_MS, so a blocked read is no error, and a dead host is noticed
-_DATA_LOST = ("NOGROUP", "NOSCRIPT", "UNBLOCKED")
+_DATA_LOST = ("NOGROUP", "UNBLOCKED")
 
 
 def connect(url: str, *, max_connections: int = 32) -> Redis:
@@ -34,6 +35,24 @@ def connect(url: str, *, max_connections: int = 32) -> Redis:
     return Redis.from_pool(pool)
 
 
+class Backoff:
+    """Pauses between tries during an outage: short at first, twice as long each time, up to a bound."""
+
+    def __init__(self, first: float = 0.02, longest: float = 0.5) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
+
+    def reset(self) -> None:
+        """Start short again: something worked."""
+        self._next = self._first
+
+    async def pause(self) -> None:
+        """Pause before the next try."""
+        pause, self._next = self._next, min(2 * self._next, self._longest)
+        await asyncio.sleep(pause)
+
+
 async def command(redis: Redis, *parts: Any) -> Any:
     """Send one raw command; on a pipeline, put it in line."""
     reply = redis.execute_command(*parts)  # type: ignore[no-untyped-call] # redis-py leaves it untyped
@@ -47,7 +66,7 @@ def is_outage(error: BaseException) -> bool:
 
 def group_is_gone(error: ResponseError) -> bool:
     """Say whether Redis lost its data (FLUSHALL, a restart), so that groups must be made anew."""
-    return str(error).startswith(_DATA_LOST)
+    return any(word in str(error) for word in _DATA_LOST)
 
 
 async def run_id(redis: Redis) -> str:

@@ -10,9 +10,10 @@ from redis.exceptions import ResponseError
 from infinity_pool.broker import keys, scripts
 from infinity_pool.broker.connection import BLOCK_MS, command, connect, group_is_gone
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import LANES, Job, Lane, Reply, decode_job, encode_replies
+from infinity_pool.broker.messages import LANES, Job, Lane, Reply, decode_job, encode_job, encode_replies
 from infinity_pool.broker.streams import Entry, entries_of
 
+_MOST_DEAD = 1000  # dead letters of one model
 _MOST_ENTRIES = 512  # in one take, whatever they cost
 
 
@@ -102,6 +103,12 @@ class Consumer:
     async def start(self, delivery: Delivery) -> int:
         """Record that an orphan is about to be run, before it is; gives how often it was started, this time too."""
         return int(await self._redis.hincrby(keys.attempts(self.model), delivery.entry, 1))
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        """Put a job among the model's dead letters, the oldest of which make room."""
+        assert delivery.job is not None
+        fields = {"j": encode_job(delivery.job), "reason": reason}
+        await self._redis.xadd(keys.dead(self.model), fields, maxlen=_MOST_DEAD, approximate=False)  # type: ignore[arg-type] # invariance of dict
 
     async def answer(self, answers: Sequence[tuple[Delivery, Reply]]) -> None:
         """

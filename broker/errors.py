@@ -3,6 +3,7 @@ Every error this project raises on purpose; `code` is its name on the wire.
 
 * InfinityError              internal            our own fault, told to the caller
   + InvalidInput             invalid_input       the request cannot be served as it stands
+  + Unauthorized             unauthorized        the caller's key is missing or wrong
   + ModelNotFound            model_not_found     no such model is known
   + Overloaded               overloaded          the model's queue is full; `retry_after` says when to try again
   + DeadlineExceeded         deadline_exceeded   no answer within the job's time
@@ -44,6 +45,12 @@ class InvalidInput(InfinityError):
     """The request cannot be served as it stands."""
 
     code = "invalid_input"
+
+
+class Unauthorized(InfinityError):
+    """The caller's key is missing or wrong."""
+
+    code = "unauthorized"
 
 
 class ModelNotFound(InfinityError):

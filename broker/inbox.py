@@ -1,6 +1,5 @@
 """Receives the replies of one listener and hands each to whoever waits for it."""
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys, scripts
-from infinity_pool.broker.connection import BLOCK_MS, command, is_outage, run_id
+from infinity_pool.broker.connection import BLOCK_MS, Backoff, command, is_outage, run_id
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Failure, decode_replies
 from infinity_pool.broker.outbox import Ticket
@@ -18,7 +17,6 @@ CHANNEL_EXPIRY = 15.0
 """Seconds after its last heartbeat at which a reply channel, and what it holds, is gone."""
 
 _MOST_ENTRIES = 64  # in one read
-_BACKOFF = (0.02, 0.5)  # s
 
 logger = logging.getLogger(__name__)
 
@@ -64,17 +62,16 @@ class Inbox:
 
     async def listen(self) -> None:
         """Hand out replies until told to stop; an outage is waited out."""
-        pause = _BACKOFF[0]
+        backoff = Backoff()
         while not self._closing:
             try:
                 await self._read()
-                pause = _BACKOFF[0]
+                backoff.reset()
             except Exception as error:
                 if not is_outage(error):
                     raise
                 logger.warning("cannot read replies: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _BACKOFF[1])
+                await backoff.pause()
                 await self._reconnect()
 
     async def close(self) -> None:

@@ -98,8 +98,11 @@ def encode_replies(replies: Sequence[Reply]) -> bytes:
 
 def decode_replies(data: bytes) -> list[Reply]:
     """Read what `encode_replies` wrote; raises InvalidInput on bytes that are no replies."""
+    unpacked = _unpack(data, MAX_REPLY_BYTES)
+    if not isinstance(unpacked, list):
+        raise InvalidInput(f"not replies: {type(unpacked).__name__}")
     try:
-        return [_reply(fields) for fields in _unpack(data, MAX_REPLY_BYTES)]
+        return [_reply(fields) for fields in unpacked]
     except (KeyError, TypeError) as error:
         raise InvalidInput(f"not replies: {error!r}") from error
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
 from infinity_pool.broker import keys, scripts
-from infinity_pool.broker.connection import is_outage
+from infinity_pool.broker.connection import Backoff, is_outage
 from infinity_pool.broker.errors import InfinityError, Overloaded, Unavailable
 from infinity_pool.broker.messages import LANES, Job, Result, encode_job
 
@@ -19,7 +19,6 @@ GIVE_UP = 3.5
 """Seconds for which a write is tried during an outage before its callers are told."""
 
 _WRITE_BYTES = 4 * 2**20  # in one write
-_BACKOFF = (0.02, 0.5)  # s, the first and the longest pause between tries
 
 logger = logging.getLogger(__name__)
 
@@ -78,19 +77,18 @@ class Outbox:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        pause = _BACKOFF[0]
+        backoff = Backoff()
         while True:
             await self._some.wait()
             try:
                 await self._write_groups()
                 await self._write_dropped()
-                pause = _BACKOFF[0]
+                backoff.reset()
             except Exception as error:
                 if not is_outage(error):
                     raise
                 self._give_up(error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _BACKOFF[1])
+                await backoff.pause()
 
     async def _write_groups(self) -> None:
         while groups := self._next():

@@ -1,0 +1,103 @@
+import random
+
+import pytest
+
+from infinity_pool.workers.batching import BULK_SHARE, Batcher, Budget
+
+
+def batches(costs: list[int], budget: Budget) -> list[list[int]]:
+    batcher: Batcher[int] = Batcher(budget)
+    batcher.add("online", "head", [(cost, cost) for cost in costs])
+    taken = []
+    while batch := batcher.take():
+        taken.append(batch)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("costs", "overhead", "expected"),
+    [
+        ([], 0, []),
+        ([5], 0, [[5]]),
+        ([99], 0, [[99]]),  # longer than the budget: alone
+        ([5, 5], 0, [[5, 5]]),
+        ([5, 5, 5], 0, [[5, 5], [5]]),  # the budget is in padded tokens
+        ([8, 2, 8, 2], 0, [[8], [2, 2], [8]]),
+        ([2, 8, 2], 0, [[2, 2], [8]]),  # the oldest first, and its nearest
+        ([3, 4], 0, [[3], [4]]),  # one token in eight would be padding
+        ([3, 4], 1, [[3, 4]]),  # which costs less than another batch
+        ([4, 3, 2], 3, [[3, 4], [2]]),
+    ],
+)
+def test_like_lengths_share_a_budget(costs: list[int], overhead: int, expected: list[list[int]]) -> None:
+    assert batches(costs, Budget(10, overhead)) == expected
+
+
+def test_nothing_is_lost_and_nothing_wasted() -> None:
+    rng = random.Random(1)
+    costs = [max(1, min(256, int(rng.lognormvariate(3.7, 0.9)))) for _ in range(2000)]
+
+    taken = batches(costs, Budget(512, 18))
+
+    assert sorted(cost for batch in taken for cost in batch) == sorted(costs)
+    assert all(max(batch) * len(batch) <= 512 for batch in taken)
+    padded = sum(max(batch) * len(batch) for batch in taken)
+    assert 1 - sum(costs) / padded <= 0.05
+
+
+def test_heads_never_mix() -> None:
+    batcher: Batcher[str] = Batcher(Budget(100))
+    batcher.add("online", "a", [(5, "a1")])
+    batcher.add("online", "b", [(5, "b1")])
+    batcher.add("online", "a", [(5, "a2")])
+
+    assert [batcher.take(), batcher.take(), batcher.take()] == [["a1", "a2"], ["b1"], []]
+
+
+def test_online_goes_first() -> None:
+    batcher: Batcher[str] = Batcher(Budget(10))
+    batcher.add("bulk", "head", [(5, "bulk")])
+    batcher.add("online", "head", [(5, "online")])
+
+    assert [batcher.take(), batcher.take()] == [["online"], ["bulk"]]
+
+
+@pytest.mark.parametrize("online_length", [1, 7, 64])
+def test_bulk_gets_a_fifth_while_both_wait(online_length: int) -> None:
+    batcher: Batcher[str] = Batcher(Budget(64))
+    spent = {"online": 0, "bulk": 0}
+    for _ in range(3000):
+        batcher.add("online", "head", [(online_length, "online")] * 2)
+        batcher.add("bulk", "head", [(16, "bulk")] * 4)
+        batch = batcher.take()
+        spent[batch[0]] += len(batch) * (online_length if batch[0] == "online" else 16)
+
+    share = spent["bulk"] / sum(spent.values())
+
+    assert BULK_SHARE * 0.95 <= share <= BULK_SHARE * 1.1
+
+
+def test_a_long_item_is_not_starved_by_short_ones() -> None:
+    batcher: Batcher[str] = Batcher(Budget(32))
+    batcher.add("online", "head", [(30, "long")])
+    turns = 0
+    while True:
+        batcher.add("online", "head", [(2, "short")] * 4)
+        turns += 1
+        if "long" in batcher.take():
+            break
+
+    assert turns == 1
+
+
+def test_a_large_backlog_is_batched_fast() -> None:
+    batcher: Batcher[int] = Batcher(Budget(512, 16))
+    rng = random.Random(2)
+    batcher.add("bulk", "head", [(rng.randint(3, 256), n) for n in range(20_000)])
+
+    taken = 0
+    while batch := batcher.take():
+        taken += len(batch)
+
+    assert taken == 20_000
+    assert len(batcher) == batcher.tokens("bulk") == 0

@@ -1,0 +1,60 @@
+"""A job in a worker's hands, from the take to the answer."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infinity_pool.broker.consumer import Delivery
+from infinity_pool.broker.messages import Array, Job
+from infinity_pool.workers.interface import Head, Rows
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """
+    A job, and what has come of it so far.
+
+    `settled` says that it is answered, failed or dropped: whatever of it still is in line is not run.
+    """
+
+    delivery: Delivery
+    job: Job
+    head: Head | None = None
+    tokens: int = 0
+    truncated: int = 0
+    settled: bool = False
+    missing: int = field(init=False)
+    outputs: Any = None
+
+    def __post_init__(self) -> None:
+        self.missing = len(self.job.items)
+
+    def put(self, index: int, output: Array) -> bool:
+        """Fill in one item's output; true for the last."""
+        if self.missing == 1 and self.outputs is None:
+            self.outputs = output[None]
+        else:
+            if self.outputs is None:
+                self.outputs = np.empty((self.missing, *output.shape), output.dtype)
+            self.outputs[index] = output
+        self.missing -= 1
+        return self.missing == 0
+
+
+class Unit(NamedTuple):
+    """One item of a held job, and where its rows are."""
+
+    held: Held
+    index: int
+    rows: Rows
+    place: int
+
+
+def gather(units: list[Unit]) -> tuple[list[Unit], list[Rows]]:
+    """Pick a batch's rows out of the sets they were prepared in, one pick a set; gives the units in the same order."""
+    sets: dict[int, list[Unit]] = {}
+    for unit in units:
+        sets.setdefault(id(unit.rows), []).append(unit)
+    ordered = [unit for group in sets.values() for unit in group]
+    return ordered, [group[0].rows.select([unit.place for unit in group]) for group in sets.values()]

@@ -1,0 +1,76 @@
+"""The jobs a worker holds, and how much more it has room for."""
+
+import asyncio
+from collections.abc import Iterable
+
+from infinity_pool.broker.messages import LANES, Lane
+from infinity_pool.workers.held import Held
+
+
+class Holdings:
+    """
+    What a worker holds, counted in estimated tokens.
+
+    It holds what it needs to stay busy and no more, for what it does not hold another worker can take. Bulk work has
+    room only beside all that is held; online work beside the online work, so that it never waits behind a backfill.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._jobs: dict[str, Held] = {}
+        self._cost: dict[Lane, int] = dict.fromkeys(LANES, 0)
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, held: Held) -> None:
+        """Hold one more job."""
+        self._jobs[held.job.id] = held
+        self._cost[held.delivery.lane] += held.delivery.cost
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._jobs
+
+    def remove(self, held: Held) -> None:
+        """Hold it no more; once is enough."""
+        if self._jobs.get(held.job.id) is held:
+            del self._jobs[held.job.id]
+            self._cost[held.delivery.lane] -= held.delivery.cost
+            self._changed.set()
+
+    def drop(self, job_ids: Iterable[str]) -> None:
+        """Let go of jobs that nobody waits for; what of them is running ends unheard."""
+        for job_id in job_ids:
+            held = self._jobs.get(job_id)
+            if held is not None and not held.settled:
+                held.settled = True
+                self.remove(held)
+
+    def entries(self, lane: Lane) -> list[bytes]:
+        """Give the stream entries held of one lane."""
+        return [held.delivery.entry for held in self._jobs.values() if held.delivery.lane == lane]
+
+    def all(self) -> list[Held]:
+        """Give all that is held."""
+        return list(self._jobs.values())
+
+    async def room(self, lane: Lane, patience: float) -> int:
+        """Give the tokens there is room for, waiting up to `patience` seconds for some; 0 if none came free."""
+        if (room := self._room(lane)) > 0:
+            return room
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(patience):
+                await self._changed.wait()
+        except TimeoutError:
+            return 0
+        return max(0, self._room(lane))
+
+    def wake(self) -> None:
+        """Let those who wait for room look around."""
+        self._changed.set()
+
+    def _room(self, lane: Lane) -> int:
+        held = self._cost["online"] if lane == "online" else sum(self._cost.values())
+        return self.capacity - held

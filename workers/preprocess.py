@@ -1,0 +1,149 @@
+"""The preprocessing pool: processes in which items become arrays, away from the event loop and the device."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import traceback
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from infinity_pool.workers.loading import make_family
+
+from infinity_pool.broker.errors import InfinityError, WorkerFailed
+from infinity_pool.broker.messages import Item
+from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
+from infinity_pool.workers.lifeline import follow
+
+logger = logging.getLogger(__name__)
+
+_family: Family  # this process's own, made once by _begin
+
+
+class Request(NamedTuple):
+    """What is prepared of one job."""
+
+    task: str
+    items: list[Item]
+    options: dict[str, Any]
+
+
+class Prepared(NamedTuple):
+    """Several jobs' items in one set of rows: `jobs` are their places in what was asked for, in the rows' order."""
+
+    head: Head
+    rows: Rows
+    jobs: list[int]
+
+
+Outcome = tuple[list[Prepared], dict[int, InfinityError]]
+
+
+class Preprocessor:
+    """Prepares the items of a whole take in one call; one bad job fails alone."""
+
+    def __init__(self, family: str, files: ModelFiles, processes: int) -> None:
+        self._family = family
+        self._files = files
+        self._processes = processes
+        self._executor = self._open()
+
+    async def start(self) -> None:
+        """Start the processes now, so that the first job need not wait for them."""
+        await asyncio.gather(*(self._submit([]) for _ in range(max(1, self._processes))))
+
+    async def prepare(self, requests: list[Request]) -> Outcome:
+        """
+        Prepare the items of several jobs; gives their rows, and the error of each that failed.
+
+        A process that dies is replaced; the jobs it held are tried again one by one, and one that kills a process
+        twice fails as WorkerFailed.
+        """
+        try:
+            return await self._submit(requests)
+        except BrokenExecutor:
+            logger.error("a preprocessing process died; it is replaced")
+        return _merge([await self._alone(request) for request in requests])
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    async def _alone(self, request: Request) -> Outcome:
+        try:
+            return await self._submit([request])
+        except BrokenExecutor:
+            return [], {0: WorkerFailed("the preprocessing process died on this job")}
+
+    async def _submit(self, requests: list[Request]) -> Outcome:
+        executor = self._executor
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, _prepare, requests)
+        except BrokenExecutor:
+            if self._executor is executor:  # others that broke with it find the new one
+                executor.shutdown(wait=False)
+                self._executor = self._open()
+            raise
+
+    def _open(self) -> Executor:
+        if self._processes == 0:
+            return ThreadPoolExecutor(1, "preprocess", initializer=_make, initargs=(self._family, self._files))
+        return ProcessPoolExecutor(
+            self._processes,
+            multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(self._family, self._files),
+        )
+
+
+def _merge(outcomes: list[Outcome]) -> Outcome:
+    """Put the outcomes of jobs prepared one by one together, under their places in the list."""
+    prepared = [Prepared(one.head, one.rows, [place]) for place, (done, _) in enumerate(outcomes) for one in done]
+    errors = {place: error for place, (_, failed) in enumerate(outcomes) for error in failed.values()}
+    return prepared, errors
+
+
+def _begin(family: str, files: ModelFiles) -> None:
+    """Begin a process: it ends with its parent, and leaves Ctrl-C to it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    follow(parent.sentinel)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processes are the parallelism
+    _make(family, files)
+
+
+def _make(family: str, files: ModelFiles) -> None:
+    global _family
+    _family = make_family(family, files)
+
+
+def _prepare(requests: list[Request]) -> Outcome:
+    """Prepare jobs in as few calls as their options allow; runs in the pool."""
+    errors: dict[int, InfinityError] = {}
+    groups: dict[str, list[int]] = {}
+    for place, request in enumerate(requests):
+        groups.setdefault(f"{request.task} {request.options}" if request.options else request.task, []).append(place)
+    prepared = [one for places in groups.values() for one in _prepare_group(requests, places, errors)]
+    return prepared, errors
+
+
+def _prepare_group(requests: list[Request], places: list[int], errors: dict[int, InfinityError]) -> list[Prepared]:
+    first = requests[places[0]]
+    try:
+        head = _family.head(first.task, first.options)
+        items = [item for place in places for item in requests[place].items]
+        return [Prepared(head, _family.prepare(head, items, first.options), places)]
+    except Exception as error:  # noqa: BLE001 - whatever an item does to a tokenizer is that item's error
+        if len(places) > 1:
+            return [one for place in places for one in _prepare_group(requests, [place], errors)]
+        errors[places[0]] = _as_ours(error)
+        return []
+
+
+def _as_ours(error: Exception) -> InfinityError:
+    if isinstance(error, InfinityError):
+        return error
+    logger.error("preparing a job failed:\n%s", "".join(traceback.format_exception(error)))
+    return WorkerFailed(f"the job could not be prepared: {type(error).__name__}")

@@ -1,0 +1,150 @@
+"""One worker process from its start to its end: load, warm up, serve, drain."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import uuid
+
+from infinity_pool.workers.devices import expand
+from infinity_pool.workers.loading import LoadedModel, load_model
+
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.consumer import Consumer
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.batching import Batcher
+from infinity_pool.workers.holdings import Holdings
+from infinity_pool.workers.intake import Intake
+from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.preprocess import Preprocessor
+from infinity_pool.workers.pulse import Pulse
+from infinity_pool.workers.settings import WorkerSettings
+from infinity_pool.workers.supervise import EXIT_REFUSED
+from infinity_pool.workers.warmup import Measured, warm_up
+from infinity_pool.workers.worker import Worker
+
+_WORK_AHEAD = 0.3  # s of work that a worker holds at least, besides two batches
+_SWITCH_INTERVAL = 1e-4  # s; at Python's default a busy loop thread makes the engine's wait for the lock for 5 ms
+
+logger = logging.getLogger(__name__)
+
+
+async def run_worker(settings: WorkerSettings) -> int:
+    """Run one worker until SIGTERM or SIGINT; gives the exit code: 0, 1, or EXIT_REFUSED if it can never serve."""
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    async with connect(settings.redis_url) as redis:
+        pulse = Pulse(redis, settings.name, os.environ.get("INFINITY_WORKER_ID") or uuid.uuid4().hex)
+        beating = asyncio.create_task(pulse.run(), name="heartbeat")
+        try:
+            loaded, measured = await asyncio.to_thread(_load, settings, pulse)
+            if not settings.preload_only:
+                await _serve(settings, pulse, loaded, measured)
+        except InvalidInput as error:
+            logger.critical("%s", error)
+            return EXIT_REFUSED
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+            await pulse.stop()
+    return 0
+
+
+def _load(settings: WorkerSettings, pulse: Pulse) -> tuple[LoadedModel, Measured]:
+    devices = expand(settings.device)
+    if len(devices) > 1:
+        logger.warning("one worker is one device: of %s it takes the first", ", ".join(devices))
+    loaded = load_model(settings, devices[0], pulse.progress)
+    pulse.progress("warming up")
+    return loaded, warm_up(loaded.family, loaded.engine, settings.batch_tokens)
+
+
+async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, measured: Measured) -> None:
+    preprocessor = Preprocessor(loaded.family_name, loaded.files, settings.preprocess_workers)
+    consumer = Consumer(settings.redis_url, settings.name, pulse.info.id)
+    try:
+        pulse.progress("starting the preprocessing pool")
+        await preprocessor.start()
+        await consumer.join()
+        await _work(settings, pulse, loaded, measured, preprocessor, consumer)
+    finally:
+        preprocessor.close()
+        loaded.engine.close()
+
+
+async def _work(
+    settings: WorkerSettings,
+    pulse: Pulse,
+    loaded: LoadedModel,
+    measured: Measured,
+    preprocessor: Preprocessor,
+    consumer: Consumer,
+) -> None:
+    """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
+    meter = Meter(measured.tokens_per_second)
+    holdings = Holdings(max(2 * measured.budget.tokens, int(_WORK_AHEAD * measured.tokens_per_second)))
+    in_flight = 1 if loaded.engine.device == "cpu" else 2
+    worker = Worker(
+        consumer,
+        preprocessor,
+        loaded.family,
+        loaded.engine,
+        Batcher(measured.budget),
+        holdings,
+        meter,
+        in_flight,
+    )
+    intake = Intake(settings.redis_url, consumer, holdings, worker.accept)
+    pulse.measure = lambda: {**meter.report(), "running_items": len(holdings)}
+    pulse.say(**_description(loaded), batch_tokens=measured.budget.tokens, state="ready", stage="", progress=None)
+    await pulse.now()
+    logger.info("%s is ready: %s", settings.name, _summary(pulse))
+    _stop_on_signals(intake, pulse, settings.drain_timeout)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(worker.run(), name="worker")
+        await intake.run()
+        worker.end()
+        await running
+    left = await consumer.leave()
+    logger.info("stopped; %d jobs are left to others", left)
+
+
+def _description(loaded: LoadedModel) -> dict[str, object]:
+    return {
+        "family": loaded.family_name,
+        "tasks": list(loaded.family.tasks),
+        "engine": loaded.engine_name,
+        "device": loaded.engine.device,
+        "dtype": loaded.engine.dtype,
+        "max_length": loaded.family.max_length,
+        "max_chars": loaded.family.max_chars,
+        "dimensions": loaded.dimensions,
+        "fingerprint": loaded.fingerprint,
+    }
+
+
+def _summary(pulse: Pulse) -> str:
+    info = pulse.info
+    return (
+        f"{info.family} on {info.engine}, {info.device}, {info.dtype}, up to {info.max_length} tokens an item, "
+        f"{info.batch_tokens} a batch"
+    )
+
+
+def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> None:
+    """Drain on the first SIGTERM or SIGINT, for `patience` seconds at most; leave at once on the second."""
+    loop = asyncio.get_running_loop()
+
+    def leave_now() -> None:
+        logger.warning("leaving now; jobs in hand go to other workers")
+        os._exit(1)
+
+    def drain() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, leave_now)
+        loop.call_later(patience, leave_now)
+        pulse.say(state="draining")
+        intake.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain)

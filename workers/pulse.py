@@ -1,0 +1,58 @@
+"""A worker's heartbeat: that it lives, and what it says of itself."""
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from redis.asyncio import Redis
+
+from infinity_pool.broker.connection import is_outage
+from infinity_pool.broker.presence import HEARTBEAT, WorkerInfo, beat, forget_worker
+
+logger = logging.getLogger(__name__)
+
+
+class Pulse:
+    """Beats every HEARTBEAT seconds; `measure` adds what changes from beat to beat."""
+
+    def __init__(self, redis: Redis, model: str, worker_id: str) -> None:
+        self.info = WorkerInfo(id=worker_id, model=model, host=platform.node(), pid=os.getpid(), stage="starting")
+        self.measure: Callable[[], dict[str, Any]] = dict
+        self._redis = redis
+
+    def say(self, **changes: Any) -> None:
+        """Change what the next beat says."""
+        self.info = replace(self.info, **changes)
+
+    def progress(self, stage: str, done: float | None = None) -> None:
+        """Say how far loading has come; called from the loading thread."""
+        logger.info("%s", stage)
+        self.say(stage=stage, progress=done)
+
+    async def now(self) -> None:
+        """Beat once; an outage is only logged, since the next beat will tell."""
+        try:
+            await beat(self._redis, replace(self.info, **self.measure()))
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.warning("cannot send a heartbeat: %s", error)
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            await self.now()
+            await asyncio.sleep(HEARTBEAT)
+
+    async def stop(self) -> None:
+        """Beat no more, and be known to be gone."""
+        try:
+            await forget_worker(self._redis, self.info.model, self.info.id)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.debug("the heartbeat is left to expire: %s", error)

@@ -1,0 +1,241 @@
+"""The loop of one worker: accept jobs, prepare their items, form batches when the device is free, run, answer."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from infinity_pool.broker.connection import Backoff, is_outage
+from infinity_pool.broker.consumer import Consumer, Delivery
+from infinity_pool.broker.errors import DeadLettered, DeadlineExceeded, InfinityError, WorkerFailed
+from infinity_pool.broker.messages import Array, Failure, Reply, Result
+from infinity_pool.workers.batching import Batcher
+from infinity_pool.workers.held import Held, Unit, gather
+from infinity_pool.workers.holdings import Holdings
+from infinity_pool.workers.interface import Engine, Family, Rows
+from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.preprocess import Prepared, Preprocessor, Request
+
+MOST_STARTS = 3
+"""How often a job is started in all before it goes to the dead letters: the first delivery, then as an orphan."""
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """
+    Runs what it is given until it is told that no more will come.
+
+    The network runs in a thread of its own; everything else is on the event loop, in steps of a take or a batch.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        preprocessor: Preprocessor,
+        family: Family,
+        engine: Engine,
+        batcher: Batcher[Unit],
+        holdings: Holdings,
+        meter: Meter,
+        in_flight: int = 1,
+    ) -> None:
+        self._consumer = consumer
+        self._preprocessor = preprocessor
+        self._family = family
+        self._engine = engine
+        self._batcher = batcher
+        self._holdings = holdings
+        self._meter = meter
+        self._in_flight = in_flight
+        self._thread = ThreadPoolExecutor(1, "engine")
+        self._some = asyncio.Event()  # units are in line, or the end has come
+        self._answers: list[tuple[Held, Reply]] = []
+        self._to_answer = asyncio.Event()
+        self._preparing: set[asyncio.Task[None]] = set()
+        self._ending = False
+
+    async def accept(self, deliveries: list[Delivery]) -> None:
+        """Hold the jobs of one take and have their items prepared; a job already held is not held twice."""
+        held = []
+        for delivery in deliveries:
+            if delivery.job is None or delivery.job.id in self._holdings:
+                await self._consumer.forget([delivery])  # unreadable, or queued twice by a caller that feared a loss
+            else:
+                held.append(Held(delivery, delivery.job))
+                self._holdings.add(held[-1])
+        if held:
+            task = asyncio.create_task(self._prepare(held), name="prepare")
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+
+    async def run(self) -> None:
+        """Run batches and write answers until `end` is called and nothing is left."""
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(self._write_answers(), name="answers")
+            await self._run_batches()
+            self._to_answer.set()
+            await answering
+        self._thread.shutdown()
+
+    def end(self) -> None:
+        """Have `run` return once all that is held is answered; no more will be accepted."""
+        self._ending = True
+        self._some.set()
+
+    async def _prepare(self, held: list[Held]) -> None:
+        requests = [Request(one.job.task, one.job.items, one.job.options) for one in held]
+        started = time.perf_counter()
+        prepared, errors = await self._preprocessor.prepare(requests)
+        self._meter.prepared(time.perf_counter() - started)
+        for place, error in errors.items():
+            self._fail(held[place], error)
+        for one in prepared:
+            self._line_up(one, [held[place] for place in one.jobs])
+        self._some.set()
+
+    def _line_up(self, prepared: Prepared, jobs: list[Held]) -> None:
+        """Put prepared items in line; an orphan's in a line of its own, since it may be what killed its worker."""
+        lengths, truncated = prepared.rows.lengths.tolist(), prepared.rows.truncated.tolist()
+        place = 0
+        for held in jobs:
+            end = place + len(held.job.items)
+            held.head, held.tokens, held.truncated = prepared.head, sum(lengths[place:end]), sum(truncated[place:end])
+            self._meter.counted(held)
+            units = [(lengths[at], Unit(held, at - place, prepared.rows, at)) for at in range(place, end)]
+            line = (prepared.head, held.job.id) if held.delivery.orphan else prepared.head
+            self._batcher.add(held.delivery.lane, line, units)
+            place = end
+
+    async def _run_batches(self) -> None:
+        """Form the next batch when the device has room for one, and not before."""
+        running: set[asyncio.Task[None]] = set()
+        while True:
+            while len(running) >= self._in_flight:
+                _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if units := self._live(self._batcher.take()):
+                running.add(asyncio.create_task(self._run_batch(units), name="batch"))
+                await asyncio.sleep(0)  # let it start: the device comes first, then the answers of the last one
+            elif len(self._batcher) == 0 and not await self._more():
+                break
+        if running:
+            await asyncio.wait(running)
+
+    async def _more(self) -> bool:
+        """Wait for items in line; false if none will come."""
+        while len(self._batcher) == 0:
+            if self._ending and not self._preparing:
+                return False
+            self._some.clear()
+            if self._ending and self._preparing:
+                await asyncio.wait(self._preparing)
+            else:
+                await self._some.wait()
+        return True
+
+    def _live(self, units: Sequence[Unit]) -> list[Unit]:
+        """Leave out what nobody waits for any more."""
+        now = time.monotonic()
+        live = []
+        for unit in units:
+            held = unit.held
+            if held.settled:
+                continue
+            if held.delivery.deadline is not None and held.delivery.deadline < now:
+                self._fail(held, DeadlineExceeded("the job's time was over before it could be run"))
+                continue
+            live.append(unit)
+        return live
+
+    async def _run_batch(self, units: list[Unit]) -> None:
+        if await self._may_start(units[0].held):
+            await self._compute(units)
+
+    async def _may_start(self, held: Held) -> bool:
+        """Record an orphan's start before it is started; one that was started often enough is not."""
+        if not held.delivery.orphan:
+            return True
+        starts = 1 + await self._consumer.start(held.delivery)
+        if starts <= MOST_STARTS:
+            return True
+        await self._consumer.bury(held.delivery, f"its worker died {starts - 1} times")
+        self._fail(held, DeadLettered(f"the job's worker died each of the {starts - 1} times that it was run"))
+        return False
+
+    async def _compute(self, units: list[Unit]) -> None:
+        """Run a batch; one that raises is halved until the culprit stands by itself, and fails alone."""
+        units, rows = gather(units)
+        started = time.perf_counter()
+        try:
+            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)
+        except Exception as error:  # noqa: BLE001 - whatever the network raises is answered, not lost
+            if len(units) == 1:
+                self._fail(units[0].held, _as_ours(error))
+                return
+            logger.warning("a batch of %d items failed and is halved: %r", len(units), error)
+            middle = len(units) // 2
+            await self._compute(units[:middle])
+            await self._compute(units[middle:])
+            return
+        self._meter.ran(units, time.perf_counter() - started)
+        self._scatter(units, outputs)
+
+    def _forward(self, rows: list[Rows]) -> Array:
+        return self._engine.run(self._family.collate(rows), self._family.reduce)
+
+    def _scatter(self, units: list[Unit], outputs: Array) -> None:
+        for unit, output in zip(units, outputs, strict=True):
+            held = unit.held
+            if not held.settled and held.put(unit.index, output):
+                self._finish(held)
+
+    def _finish(self, held: Held) -> None:
+        assert held.head is not None
+        try:
+            outputs = self._family.finish(held.head, held.outputs, held.job.options)
+        except InfinityError as error:
+            self._fail(held, error)
+            return
+        self._settle(held, Result(held.job.id, outputs, held.tokens, held.truncated))
+
+    def _fail(self, held: Held, error: InfinityError) -> None:
+        if not held.settled:
+            self._meter.failed(error.code)
+            self._settle(held, Failure(held.job.id, error))
+
+    def _settle(self, held: Held, reply: Reply) -> None:
+        held.settled = True
+        held.outputs = None
+        self._answers.append((held, reply))
+        self._to_answer.set()
+
+    async def _write_answers(self) -> None:
+        """Write all that was settled since the last write; a job is held until its answer is written."""
+        backoff = Backoff()
+        while not (self._ending and len(self._holdings) == 0):
+            await self._to_answer.wait()
+            self._to_answer.clear()
+            answers, self._answers = self._answers, []
+            if not answers:
+                continue
+            try:
+                await self._consumer.answer([(held.delivery, reply) for held, reply in answers])
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                logger.warning("cannot write answers: %s", error)
+                self._answers[:0] = answers
+                self._to_answer.set()
+                await backoff.pause()
+                continue
+            backoff.reset()
+            for held, _ in answers:
+                self._holdings.remove(held)
+
+
+def _as_ours(error: Exception) -> InfinityError:
+    if isinstance(error, InfinityError):
+        return error
+    logger.error("the network failed on one item", exc_info=error)
+    return WorkerFailed(f"the model failed on this item: {type(error).__name__}")
