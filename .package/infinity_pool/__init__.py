@@ -7,7 +7,8 @@ Infinity Pool: embeddings and their kin, served by a pool of worker processes be
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from infinity_pool.api.client import Client, SyncClient
+    from infinity_pool.api.client import Client
+    from infinity_pool.api.sync_client import SyncClient
     from infinity_pool.broker.connection import connect
 
 __all__ = ["Client", "SyncClient", "connect"]
@@ -15,7 +16,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Client": "infinity_pool.api.client",
-    "SyncClient": "infinity_pool.api.client",
+    "SyncClient": "infinity_pool.api.sync_client",
     "connect": "infinity_pool.broker.connection",
 }
 

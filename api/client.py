@@ -1,0 +1,35 @@
+"""One client for both ways in: the queue itself, or an API replica over HTTP."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from infinity_pool.api.http_client import HttpClient
+from infinity_pool.broker.client import QueueClient
+from infinity_pool.broker.errors import InvalidInput
+
+AnyClient = QueueClient | HttpClient
+
+_KINDS: dict[str, type[AnyClient]] = {
+    "redis": QueueClient,
+    "rediss": QueueClient,
+    "unix": QueueClient,
+    "http": HttpClient,
+    "https": HttpClient,
+}
+
+
+def Client(target: str | Redis, **options: Any) -> AnyClient:  # noqa: N802 # to its users it is a class
+    """
+    Make the client for a URL: redis://, rediss:// and unix:// reach the queue, http:// and https:// an API replica.
+
+    A Redis connection stands for its queue. `options` are those of QueueClient or HttpClient; both have the same
+    methods, and are async context managers. Raises InvalidInput, naming the schemes, for any other URL.
+    """
+    if isinstance(target, Redis):
+        return QueueClient(target, **options)
+    kind = _KINDS.get(target.partition(":")[0])
+    if kind is None:
+        schemes = ", ".join(f"{scheme}://" for scheme in _KINDS)
+        raise InvalidInput(f"a client's URL starts with one of {schemes}", param="target")
+    return kind(target, **options)

@@ -1,0 +1,85 @@
+"""The one place where an error becomes an HTTP status and a body, in OpenAI's shape."""
+
+import logging
+import math
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from redis.exceptions import RedisError
+
+from infinity_pool.api.rendering import json_response
+from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
+
+STATUS = {
+    "invalid_input": 400,
+    "unauthorized": 401,
+    "model_not_found": 404,
+    "overloaded": 429,
+    "cancelled": 499,
+    "internal": 500,
+    "worker_failed": 500,
+    "dead_lettered": 500,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
+}
+"""HTTP status by the error's code on the wire."""
+
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_KEPT_HEADERS = ("Allow",)
+
+logger = logging.getLogger(__name__)
+
+
+def error_response(error: Exception, request_id: str) -> web.Response:
+    """Answer an error; one that nobody raised on purpose is logged with the request's id and told without details."""
+    if isinstance(error, web.HTTPException):
+        return _of_http(error)
+    if isinstance(error, RedisError):
+        error = Unavailable("the queue cannot be reached now")
+    if isinstance(error, HttpProcessingError):
+        error = InvalidInput(f"the body cannot be read: {error.message}")
+    if not isinstance(error, InfinityError):
+        logger.error("request %s failed", request_id, exc_info=error)
+        error = InfinityError(f"the server failed at this request; its log knows more under {request_id}")
+    return _of_ours(error)
+
+
+def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
+    """Give an error as OpenAI's clients expect it."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _of_ours(error: InfinityError) -> web.Response:
+    status = STATUS.get(error.code, 500)
+    return json_response(
+        error_body(status, error.message, error.code, error.param), status=status, headers=_headers(error, status)
+    )
+
+
+def _headers(error: InfinityError, status: int) -> dict[str, str]:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return {"WWW-Authenticate": "Bearer"}
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        wait = error.retry_after or 1.0
+        return {"Retry-After": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+    if error.code == "dead_lettered":  # OpenAI's clients would break more workers by trying again
+        return {"x-should-retry": "false"}
+    return {}
+
+
+def _of_http(error: web.HTTPException) -> web.Response:
+    """Answer what aiohttp itself refuses: no such path, wrong method, a body over the limit."""
+    headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
+    code = HTTPStatus(error.status).name.lower()
+    return json_response(error_body(error.status, _explain(error), code), status=error.status, headers=headers)
+
+
+def _explain(error: web.HTTPException) -> str:
+    if isinstance(error, web.HTTPNotFound):
+        return "there is nothing at this path; GET / lists what there is"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return f"{error.method} is not allowed here, only {', '.join(sorted(error.allowed_methods))}"
+    return error.text or error.reason

@@ -1,0 +1,85 @@
+"""Reads a request: its body, checked field by field, and its headers."""
+
+import asyncio
+import re
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
+from infinity_pool.broker.messages import LANES, Lane
+
+LANE_HEADER = "X-Infinity-Lane"
+
+_JSON = "application/json"
+_LARGE = 2**20  # bytes
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+AnyBody = TypeVar("AnyBody", bound="Body")
+
+
+class Body(BaseModel):
+    """A request's JSON: numbers are not strings, and unknown fields are passed over."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> AnyBody:
+    """
+    Read and check a request's body, waiting up to `timeout` seconds for all of it.
+
+    Raises InvalidInput, naming the field and item, and web.HTTPRequestEntityTooLarge.
+    """
+    _check_content_type(request)
+    data = await (request.read() if request.content.is_eof() else _wait(request, timeout))
+    _check_shape(data)
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        raise _explained(error) from None
+
+
+def lane_of(request: web.Request) -> Lane | None:
+    """Give the lane that the caller asks for, if any."""
+    asked = request.headers.get(LANE_HEADER)
+    if asked is None:
+        return None
+    for name in LANES:
+        if asked == name:
+            return name
+    raise InvalidInput(f"{LANE_HEADER} must be {' or '.join(LANES)}", param=LANE_HEADER)
+
+
+async def _wait(request: web.Request, timeout: float) -> bytes:
+    try:
+        async with asyncio.timeout(timeout):
+            return await request.read()
+    except TimeoutError:
+        raise DeadlineExceeded(f"the body did not arrive within {timeout:g} s") from None
+
+
+def _check_content_type(request: web.Request) -> None:
+    """Refuse what a browser would send across sites unasked, such as a form; nothing at all is taken as JSON."""
+    sent = request.headers.get("Content-Type", _JSON)
+    if sent == _JSON:
+        return
+    kind = request.content_type
+    if not kind.endswith(("/json", "+json")):
+        raise web.HTTPUnsupportedMediaType(text=f"send the body as {_JSON}")
+
+
+def _check_shape(data: bytes) -> None:
+    """Refuse a large body that is not mostly text: parsed, its values would take a hundred times its bytes."""
+    if len(data) <= _LARGE:
+        return
+    quotes = data.count(b'"') - data.count(b'\\"')
+    if quotes > _LARGE or len(_STRING.sub(b"", data)) > _LARGE:
+        raise InvalidInput("the body holds too many values")
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    """Say what is wrong first, without the value: it may be long, or nobody's business in a log."""
+    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    return InvalidInput(f"{param}: {first['msg']}" if param else first["msg"], param=param or None)

@@ -1,0 +1,67 @@
+"""Turns results into the bytes of an answer: arrays straight into JSON or base64, never through lists of floats."""
+
+import asyncio
+from binascii import b2a_base64
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from aiohttp import web
+
+from infinity_pool.broker.messages import Array, Result
+
+Encoding = Literal["float", "base64"]
+
+TRUNCATED_HEADER = "X-Infinity-Truncated"
+"""How many items were cut to the model's limit, where any was; OpenAI's answer has no field for it."""
+
+_SLICE = 2**15
+"""Numbers rendered at a time, well under a millisecond's work; a larger answer is streamed."""
+
+_JSON = "application/json"
+
+
+def json_response(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Answer with JSON; numpy arrays of numbers may be in it."""
+    return web.Response(body=_dumps(data), status=status, headers=headers, content_type=_JSON)
+
+
+def embeddings_response(model: str, result: Result, encoding: Encoding) -> web.Response:
+    """
+    Answer with the rows of a float32 array, [n, width], as OpenAI does.
+
+    A large answer is rendered in slices, and between two of them all other requests have their turn.
+    """
+    rows = np.ascontiguousarray(result.outputs, np.float32)
+    about = {"model": model, "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens}}
+    headers = {TRUNCATED_HEADER: str(result.truncated)} if result.truncated else None
+    if rows.size <= _SLICE:
+        return json_response({"object": "list", "data": _entries(rows, 0, encoding), **about}, headers=headers)
+    return web.Response(body=_stream(rows, about, encoding), headers=headers, content_type=_JSON)
+
+
+async def _stream(rows: Array, about: dict[str, Any], encoding: Encoding) -> AsyncIterator[bytes]:
+    step = max(1, _SLICE // rows.shape[1])
+    lead = b'{"object":"list","data":['
+    for first in range(0, len(rows), step):
+        yield lead + _dumps(_entries(rows[first : first + step], first, encoding))[1:-1]
+        await asyncio.sleep(0)
+        lead = b","
+    yield b"]," + _dumps(about)[1:]
+
+
+def _entries(rows: Array, first: int, encoding: Encoding) -> list[dict[str, Any]]:
+    values = map(_base64, rows) if encoding == "base64" else rows
+    return [
+        {"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values, start=first)
+    ]
+
+
+def _base64(row: Array) -> str:
+    """Give a row's float32 numbers, little-endian, as OpenAI's clients read them."""
+    return b2a_base64(row.astype("<f4", copy=False).data, newline=False).decode("ascii")
+
+
+def _dumps(data: Any) -> bytes:
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)

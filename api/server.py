@@ -1,0 +1,75 @@
+"""Serves the application until it is told to stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+from yarl import URL
+
+from infinity_pool.api.app import make_app
+from infinity_pool.api.settings import ApiSettings
+
+Signals = asyncio.Queue[signal.Signals]
+
+_BACKLOG = 2048  # connections the kernel holds for us while the loop is busy
+_STOP = (signal.SIGTERM, signal.SIGINT)
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(settings: ApiSettings, started: Callable[[str], None] | None = None) -> None:
+    """
+    Serve until SIGTERM or SIGINT, then finish what is in hand and return; a second signal leaves at once.
+
+    `started` is called with the URL once the port is open. Raises OSError if it cannot be opened.
+    """
+    runner = web.AppRunner(
+        make_app(settings), access_log=None, handler_cancellation=True, shutdown_timeout=settings.timeout
+    )
+    with _stop_signals() as signals:
+        try:
+            url = await _listen(runner, settings)
+            logger.info("listening on %s", url)
+            if started:
+                started(url)
+            await signals.get()
+            logger.info("stopping, after what is in hand")
+        finally:
+            await _drain(runner, signals)
+
+
+async def _listen(runner: web.AppRunner, settings: ApiSettings) -> str:
+    """Open the port and give its URL."""
+    await runner.setup()
+    site = web.TCPSite(runner, settings.host, settings.port, backlog=_BACKLOG, reuse_port=settings.reuse_port or None)
+    await site.start()
+    return str(URL.build(scheme="http", host=settings.host, port=runner.addresses[0][1]))
+
+
+async def _drain(runner: web.AppRunner, signals: Signals) -> None:
+    """Stop accepting and finish what is in hand, unless one more signal comes."""
+    drained = asyncio.create_task(runner.cleanup())
+    again = asyncio.create_task(signals.get())
+    await asyncio.wait({drained, again}, return_when=asyncio.FIRST_COMPLETED)
+    if not drained.done():
+        logger.warning("stopping now, with requests in hand")
+        drained.cancel()
+        return
+    again.cancel()
+    drained.result()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Signals]:
+    """Queue the signals that ask us to stop, in place of what they do by themselves."""
+    loop, queue = asyncio.get_running_loop(), Signals()
+    for each in _STOP:
+        loop.add_signal_handler(each, queue.put_nowait, each)
+    try:
+        yield queue
+    finally:
+        for each in _STOP:
+            loop.remove_signal_handler(each)

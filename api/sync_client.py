@@ -1,0 +1,124 @@
+"""The same client for programs that do not await."""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from redis.asyncio import Redis
+
+from infinity_pool.api.client import Client
+from infinity_pool.broker.errors import Cancelled
+from infinity_pool.broker.messages import Array, Item, Lane, Result
+from infinity_pool.broker.presence import ModelStatus
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """
+    A Client whose methods block; any number of threads may call them at the same time.
+
+    It works in a thread of its own, from when it is made until `close`, or the end of its `with` block.
+    """
+
+    def __init__(self, target: str | Redis, **options: Any) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._calls: set[Future[Any]] = set()
+        opened: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(target, options, opened)), name="infinity client", daemon=True
+        )
+        self._thread.start()
+        opened.result()
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def submit(
+        self,
+        model: str,
+        task: str,
+        items: Sequence[Item],
+        *,
+        options: dict[str, Any] | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run some items through a model and give their outputs, in order; raises as the async client does."""
+        return self._wait(self._client.submit(model, task, items, options=options, lane=lane, timeout=timeout))
+
+    def embed(
+        self,
+        model: str,
+        texts: str | Sequence[str],
+        *,
+        dimensions: int | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
+        return self._wait(self._client.embed(model, texts, dimensions=dimensions, lane=lane, timeout=timeout))
+
+    def models(self) -> list[ModelStatus]:
+        """Ask which models are served, and by whom."""
+        return self._wait(self._client.models())
+
+    @property
+    def status(self) -> Mapping[str, ModelStatus]:
+        """The models as of the last look, by name."""
+        return self._client.status
+
+    def close(self) -> None:
+        """Take back the calls in hand, which raise Cancelled, and close; a second close does nothing."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if first:
+            for call in list(self._calls):
+                call.cancel()
+            self._loop.call_soon_threadsafe(self._ended.set)
+            atexit.unregister(self.close)
+        self._thread.join()
+
+    async def _live(self, target: str | Redis, options: dict[str, Any], opened: Future[None]) -> None:
+        """Open the client, keep it until `close`, and close it: all in the one loop that it lives in."""
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with Client(target, **options) as self._client:
+                opened.set_result(None)
+                await self._ended.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        call = self._started(work)
+        try:
+            return call.result()
+        except CancelledError:
+            raise Cancelled("the client was closed before the answer came") from None
+        except BaseException:  # such as Ctrl-C: nobody waits for the answer any more
+            call.cancel()
+            raise
+        finally:
+            self._calls.discard(call)
+
+    def _started(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise Cancelled("the client is closed")
+            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._calls.add(call)
+        return call
