@@ -3,7 +3,7 @@
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, TextIO
 
 import orjson
 
@@ -41,9 +41,22 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(fields).decode()
 
 
-def start_logging(level: str, form: Literal["text", "json"] | str) -> None:
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever stands as sys.stderr at that moment: a progress display puts itself in between."""
+
+    @property
+    def stream(self) -> TextIO:
+        """Give the stream to write to."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Pass over what the base class would keep."""
+
+
+def start_logging(level: str, form: str) -> None:
     """Send this process's log, and Python's warnings, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(tracebacks=level == "debug"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)

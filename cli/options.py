@@ -1,7 +1,5 @@
 """Turns declared settings into flags and `INFINITY_…` variables, and back into the environment of a child process."""
 
-import importlib.util
-import pkgutil
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import MISSING, Field
 from typing import Any, TypeVar, get_type_hints
@@ -9,6 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 import click
 
 from infinity_pool.broker.settings import Option, options_of
+from infinity_pool.workers.choices import ENGINES
 
 Settings = TypeVar("Settings")
 
@@ -81,8 +80,7 @@ def variable(name: str) -> str:
 
 def choices_of(option: Option) -> list[str]:
     """Give the values an option may have; `@engines` stands for auto and the files in the folder of engines."""
-    engines = ["auto", *_modules("infinity_pool.workers.engines")]
-    return [each for choice in option.choices for each in (engines if choice == "@engines" else [choice])]
+    return [each for choice in option.choices for each in (["auto", *ENGINES] if choice == "@engines" else [choice])]
 
 
 def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:
@@ -119,13 +117,6 @@ def _click_type(option: Option, kind: type[Any]) -> "click.ParamType[Any]":
 
 def _is_number(kind: "click.ParamType[Any]") -> bool:
     return isinstance(kind, (click.IntRange, click.FloatRange))
-
-
-def _modules(package: str) -> list[str]:
-    """List a package's modules without importing them: an engine brings its libraries along."""
-    spec = importlib.util.find_spec(package)
-    folders = spec.submodule_search_locations if spec else None
-    return sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
 
 
 def _column(name: str, values: Sequence[Any], key: str, count: int) -> Sequence[Any]:

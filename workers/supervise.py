@@ -71,6 +71,8 @@ class Supervisor:
         self._once = once
         self._stderr = stderr
         self._stopping = asyncio.Event()
+        self.worker_ids = {child.name: "" for child in children}
+        """The id of each child's latest start, by the child's name; empty before the first."""
         self._running: set[Process] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -85,7 +87,9 @@ class Supervisor:
 
     async def wait(self) -> None:
         """Wait until all children have ended for good; raises Refused as soon as one says that it cannot run."""
-        await asyncio.gather(*self._tasks)
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
 
     async def stop(self) -> None:
         """Ask all children to end, and kill those that have not after `patience` seconds."""
@@ -127,6 +131,7 @@ class Supervisor:
     async def _run(self, child: Child, start: int) -> int:
         """Run a child once, to its end, and give its exit code."""
         worker_id = f"{socket.gethostname()}-{os.getpid()}-{child.name}-{start}"
+        self.worker_ids[child.name] = worker_id
         try:
             process = await self._start(child, worker_id)
         except OSError as error:

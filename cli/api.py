@@ -1,0 +1,40 @@
+"""infinity-api: the HTTP front door; any number of them, on any machine, share the work."""
+
+import sys
+from typing import Any
+
+import click
+
+from infinity_pool.api.settings import ApiSettings
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.process import run
+from infinity_pool.workers.lifeline import follow_parent
+
+
+@click.command(params=settings_options(ApiSettings))
+@click.version_option(package_name="infinity-pool")
+def command(**values: Any) -> None:
+    """Serve HTTP: a stateless replica that knows no model."""
+    settings = read(ApiSettings, values)
+    sys.exit(run(settings, lambda: _serve(settings)))
+
+
+async def _serve(settings: ApiSettings) -> int:
+    from infinity_pool.api.server import serve  # the HTTP stack is not needed to show --help
+
+    try:
+        await serve(settings)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    return 0
+
+
+def main() -> None:
+    """Run the console script."""
+    follow_parent()
+    command(prog_name="infinity-api")
+
+
+if __name__ == "__main__":
+    main()

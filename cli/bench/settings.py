@@ -1,0 +1,26 @@
+"""What `infinity bench` is told."""
+
+from dataclasses import dataclass
+
+from infinity_pool.broker.settings import option
+from infinity_pool.cli.bench.scenarios import SCENARIOS, USUAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchSettings:
+    """Which servers, which load, and how much of it."""
+
+    url: str = option("The server.", default="http://127.0.0.1:7997")
+    model: str = option("The model to ask for.", default="minilm")
+    api_key: str = option("The server's key.", default="", secret=True)
+    prefix: str = option("What comes before /embeddings in the server's paths, such as /v1.", default="")
+    compare: str = option("A second server, with its prefix if it has one; each scenario is run on both.", default="")
+    compare_model: str = option("The model to ask the second server for; default: the same.", default="")
+    compare_api_key: str = option("The second server's key; default: the same.", default="", secret=True)
+    raw: str = option("Also run this model (a folder, hub id or package:…) bare, with no server.", default="")
+    raw_engine: str = option("What runs the bare model.", default="onnx", choices=("onnx", "torch"))
+    scenario: str = option(f"Scenarios, joined by commas, of {', '.join(SCENARIOS)}.", default=",".join(USUAL))
+    requests: int = option("Requests in each scenario; 0: as many as suit it.", default=0, minimum=0)
+    duration: float = option("Seconds for each scenario, in place of requests; 0: no limit.", default=0.0, minimum=0)
+    seed: int = option("Where the random texts start.", default=1)
+    json: str = option("Also write the figures to this file.", default="")

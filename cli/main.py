@@ -1,0 +1,46 @@
+"""infinity: everything on one machine, and a look at what runs."""
+
+import importlib
+
+import click
+
+COMMANDS = ("serve", "status", "bench")
+ALIASES = {"v2": "serve"}
+_OWN_OPTIONS = ("--help", "--version")
+
+
+class Commands(click.Group):
+    """Commands that are imported when they are called; options without a command are for `serve`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"infinity_pool.cli.{name}").command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `infinity --model …` for `infinity serve --model …`."""
+        if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=Commands)
+@click.version_option(package_name="infinity-pool")
+def command() -> None:
+    """Embeddings and their kin, served by a pool of worker processes behind a message queue."""
+
+
+def main() -> None:
+    """Run the console script."""
+    command(prog_name="infinity")
+
+
+if __name__ == "__main__":
+    main()

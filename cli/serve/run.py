@@ -1,0 +1,134 @@
+"""Runs the queue, the workers and the API of one machine as child processes, until told to stop."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+from redis.asyncio import Redis
+
+from infinity_pool.api.settings import ApiSettings
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.embedded import EmbeddedServer
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.settings import options_of
+from infinity_pool.cli.children import (
+    MARGIN,
+    api_children,
+    one_per_device,
+    outcome,
+    supervise_workers,
+    worker_children,
+)
+from infinity_pool.cli.process import EXIT_INTERRUPTED
+from infinity_pool.cli.serve.ready import reachable, until_ready, url_of, welcome
+from infinity_pool.cli.serve.screen import Screen, screen
+from infinity_pool.cli.serve.settings import ServeSettings
+from infinity_pool.cli.stop import Stop
+from infinity_pool.workers.lifeline import Lifeline
+from infinity_pool.workers.settings import ModelSettings, WorkerSettings
+from infinity_pool.workers.supervise import Supervisor, describe
+
+Settings = TypeVar("Settings")
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(settings: ServeSettings, models: Sequence[ModelSettings]) -> int:
+    """Serve models until told to stop, or only fetch them; give the exit code."""
+    if settings.preload_only:
+        return await _preload(settings, models)
+    settings = replace(settings, port=free_port(settings.host, settings.port))
+    stop = Stop()
+    with _queue(settings) as (url, server):
+        code = await _supervise(replace(settings, redis_url=url), models, server, stop)
+    return EXIT_INTERRUPTED if stop.twice else code
+
+
+async def _preload(settings: ServeSettings, models: Sequence[ModelSettings]) -> int:
+    with _queue(settings) as (url, _):
+        asked = [_combined(WorkerSettings, replace(settings, redis_url=url), model) for model in models]
+        return await supervise_workers([one_per_device(worker)[0] for worker in asked], once=True)
+
+
+async def _supervise(
+    settings: ServeSettings, models: Sequence[ModelSettings], server: EmbeddedServer | None, stop: Stop
+) -> int:
+    """Start workers and API; they are stopped in the reverse order: first what takes requests, then what answers."""
+    asked = [_combined(WorkerSettings, settings, model) for model in models]
+    workers = [worker for each in asked for worker in one_per_device(each)]
+    with closing(Lifeline()) as lifeline:
+        async with (
+            connect(settings.redis_url) as redis,
+            screen() as shown,
+            Supervisor(
+                worker_children(workers, redis),
+                lifeline,
+                patience=settings.drain_timeout + MARGIN,
+                stderr=shown.stderr,
+            ) as working,
+            Supervisor(
+                api_children(_combined(ApiSettings, settings), settings.api_processes),
+                lifeline,
+                patience=settings.timeout + MARGIN,
+                stderr=shown.stderr,
+            ) as answering,
+        ):
+            stop.at_once += [working.kill, answering.kill]
+            names = {worker.name for worker in workers}
+            announcing = _announce(settings, redis, names, working, shown, server.url if server else "")
+            keeping = [_keep(server)] if server else []
+            return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, *keeping)
+
+
+async def _announce(
+    settings: ServeSettings, redis: Redis, models: set[str], workers: Supervisor, shown: Screen, private_url: str
+) -> None:
+    host = reachable(settings.host)
+    ready = await until_ready(redis, models, workers, shown, (host, settings.port))
+    click.echo(welcome(url_of(host, settings.port), ready, bool(settings.api_key), private_url))
+    await asyncio.Event().wait()  # there is no more to say; others end the command
+
+
+async def _keep(server: EmbeddedServer) -> None:
+    """Start the embedded server again, on the same socket, whenever it dies; raises Unavailable if it cannot be."""
+    while server.process is not None:
+        code = await asyncio.to_thread(server.process.wait)
+        _log.error("the embedded server ended (%s); it is started again, and jobs are queued anew", describe(code))
+        server.launch()
+
+
+@contextmanager
+def _queue(settings: ServeSettings) -> Iterator[tuple[str, EmbeddedServer | None]]:
+    """Give the URL of the queue, and the server if it is ours."""
+    if settings.redis_url:
+        yield settings.redis_url, None
+        return
+    with EmbeddedServer.start() as server:
+        yield server.url, server
+
+
+def free_port(host: str, port: int) -> int:
+    """
+    Give the port to listen on, any free one in place of 0.
+
+    Raises InvalidInput if it is taken: better now than when the models have been loaded.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(address[:2], family=family) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}", param="port") from error
+
+
+def _combined(kind: type[Settings], *sources: object) -> Settings:
+    """Make settings of those options of several others that they share."""
+    values: dict[str, Any] = {}
+    for source in sources:
+        values |= {name: getattr(source, name) for name in options_of(type(source))}
+    return kind(**{name: values[name] for name in options_of(kind) if name in values})

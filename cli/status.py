@@ -1,0 +1,169 @@
+"""infinity status: the models, their workers, what waits for them, and how fast it goes."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+import orjson
+from redis.asyncio import Redis
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from infinity_pool.broker.connection import connect, is_outage
+from infinity_pool.broker.errors import Unavailable
+from infinity_pool.broker.messages import LANES
+from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
+from infinity_pool.broker.settings import CommonSettings, option
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.process import run
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusSettings(CommonSettings):
+    """What `infinity status` is told."""
+
+    interval: float = option("Seconds over which rates are measured.", default=1.0, minimum=0.1)
+    json: bool = option("Print JSON instead of tables.", default=False)
+    watch: bool = option("Go on until Ctrl-C.", default=False)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one moment; `at` is in seconds of a monotonic clock."""
+
+    at: float
+    models: Sequence[ModelStatus]
+
+    def workers(self) -> dict[str, WorkerInfo]:
+        """Give all workers by id."""
+        return {worker.id: worker for model in self.models for worker in model.workers}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a worker got done, per second."""
+
+    items: float = 0.0
+    tokens: float = 0.0
+
+
+Rates = Mapping[str, Rate]
+
+
+@click.command(params=settings_options(StatusSettings))
+def command(**values: Any) -> None:
+    """Show models, workers, queue depths and rates."""
+    settings = read(StatusSettings, values)
+    sys.exit(run(settings, lambda: _status(settings)))
+
+
+async def _status(settings: StatusSettings) -> int:
+    async with connect(settings.redis_url) as redis:
+        before = await _look(redis)
+        if settings.watch and not settings.json:
+            await _watch(redis, before, settings.interval)
+        while True:
+            await asyncio.sleep(settings.interval)
+            after = await _look(redis)
+            _print(after, rates(before, after), as_json=settings.json)
+            if not settings.watch:
+                return 0
+            before = after
+
+
+async def _watch(redis: Redis, before: Look, interval: float) -> None:
+    with Live(tables(before, {}), auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(interval)
+            after = await _look(redis)
+            live.update(tables(after, rates(before, after)), refresh=True)
+            before = after
+
+
+async def _look(redis: Redis) -> Look:
+    try:
+        return Look(time.monotonic(), await read_models(redis))
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        raise Unavailable(f"the queue cannot be reached: {error}") from error
+
+
+def rates(before: Look, after: Look) -> Rates:
+    """Give each worker's rates between two looks; one that is new counts from its start."""
+    seconds = max(after.at - before.at, 1e-9)
+    earlier = before.workers()
+    result = {}
+    for worker in after.workers().values():
+        then = earlier.get(worker.id)
+        items, tokens = (then.items_done, then.tokens_done) if then else (0, 0)
+        result[worker.id] = Rate((worker.items_done - items) / seconds, (worker.tokens_done - tokens) / seconds)
+    return result
+
+
+def to_json(look: Look, rates: Rates) -> dict[str, Any]:
+    """Give the same as the tables, for programs."""
+    return {
+        "models": [
+            {
+                "name": model.name,
+                "ready": model.ready,
+                "waiting": {lane: asdict(waiting) for lane, waiting in model.waiting.items()},
+                "workers": [asdict(worker) | {"rate": asdict(rates[worker.id])} for worker in model.workers],
+            }
+            for model in look.models
+        ]
+    }
+
+
+def tables(look: Look, rates: Rates) -> Group:
+    """Draw the models, with what waits for them, and the workers."""
+    return Group(_models_table(look), _workers_table(look, rates))
+
+
+def _models_table(look: Look) -> Table:
+    table = Table("model", "ready", "workers", title="models", title_justify="left")
+    for heading in (f"{lane} {unit}" for lane in LANES for unit in ("items", "tokens")):
+        table.add_column(heading, justify="right")
+    for model in look.models:
+        ready = sum(worker.state == "ready" for worker in model.workers)
+        waiting = [f"{count:,}" for lane in LANES for count in (model.waiting[lane].items, model.waiting[lane].tokens)]
+        table.add_row(model.name, "yes" if model.ready else "no", f"{ready}/{len(model.workers)}", *waiting)
+    return table
+
+
+def _workers_table(look: Look, rates: Rates) -> Table:
+    table = Table("worker", "model", "state", "engine", "device", "dtype", title="workers", title_justify="left")
+    for heading in ("running", "items/s", "tokens/s", "can tokens/s", "items done"):
+        table.add_column(heading, justify="right")
+    for worker in look.workers().values():
+        table.add_row(*_worker_row(worker, rates.get(worker.id, Rate())))
+    return table
+
+
+def _worker_row(worker: WorkerInfo, rate: Rate) -> Iterator[str]:
+    yield from (worker.id, worker.model, _state(worker), worker.engine, worker.device, worker.dtype)
+    yield f"{worker.running_items:,}"
+    yield f"{rate.items:,.1f}"
+    yield f"{rate.tokens:,.0f}"
+    yield f"{worker.tokens_per_second:,.0f}"
+    yield f"{worker.items_done:,}"
+
+
+def _state(worker: WorkerInfo) -> str:
+    if worker.state != "loading":
+        return worker.state
+    percent = "" if worker.progress is None else f" {worker.progress:.0%}"
+    return f"{worker.stage or 'loading'}{percent}"
+
+
+def _print(look: Look, rates: Rates, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(orjson.dumps(to_json(look, rates)))
+    else:
+        Console().print(tables(look, rates))

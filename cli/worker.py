@@ -1,0 +1,40 @@
+"""infinity-worker: one model on one device; for several devices or replicas, one process each."""
+
+import sys
+from typing import Any
+
+import click
+
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.process import run
+from infinity_pool.workers.lifeline import follow_parent
+from infinity_pool.workers.settings import WorkerSettings
+
+
+@click.command(params=settings_options(WorkerSettings))
+@click.version_option(package_name="infinity-pool")
+def command(**values: Any) -> None:
+    """Take jobs for one model from Redis and run them."""
+    settings = read(WorkerSettings, values)
+    sys.exit(run(settings, lambda: _work(settings)))
+
+
+async def _work(settings: WorkerSettings) -> int:
+    from infinity_pool.cli.children import one_per_device, supervise_workers
+
+    workers = one_per_device(settings)
+    if len(workers) > 1:
+        return await supervise_workers(workers)
+    from infinity_pool.workers.process import run_worker  # late: it brings numpy and more along
+
+    return await run_worker(workers[0])
+
+
+def main() -> None:
+    """Run the console script."""
+    follow_parent()
+    command(prog_name="infinity-worker")
+
+
+if __name__ == "__main__":
+    main()
