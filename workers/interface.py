@@ -17,6 +17,7 @@ from infinity_pool.broker.messages import Array, Item
 
 Batch = dict[str, Array]
 Reduce = Callable[[Any, Batch], Any]
+Progress = Callable[[str, float | None], None]  # what is being done, and the part of it that is done (0 to 1)
 
 
 class Rows(NamedTuple):
@@ -56,7 +57,12 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model on disk, found and ready to load: `path` is its folder, the rest is what its own files say."""
+    """
+    A model on disk, found and ready to load: `path` is its folder, the rest is what its own files say.
+
+    `extra` is what its family wrote down about it, once (see `FamilyModule.describe`), and `built` the folder of what
+    was made from it; both are empty until then. It can be pickled.
+    """
 
     path: Path
     config: dict[str, Any]
@@ -65,6 +71,12 @@ class ModelFiles:
     trust_remote_code: bool = False
     max_length: int | None = None  # the user's own limit, over the model's
     extra: dict[str, Any] = field(default_factory=dict)
+    built: Path = Path()
+
+    @property
+    def network(self) -> Path:
+        """The folder that has the network's own config.json and weights."""
+        return self.path / str(self.extra.get("network", ""))
 
 
 class Family(Protocol):
@@ -78,6 +90,12 @@ class Family(Protocol):
 
     max_length: int
     """Tokens after which an item is cut, special tokens included."""
+
+    max_chars: int
+    """Characters of one item beyond which nothing is read, so that callers may cut before they send; 0: no bound."""
+
+    inputs: tuple[str, ...]
+    """Which arrays of a batch the network takes; the others serve `reduce`."""
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check a request's options and say what it is run for; raises InvalidInput, naming the option."""
@@ -116,4 +134,37 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give the device's memory back."""
+        ...
+
+
+class FamilyModule(Protocol):
+    """What a file in workers/families/ has."""
+
+    def serves(self, files: ModelFiles) -> bool:
+        """Whether a model is of this family, by its own files."""
+        ...
+
+    def describe(self, files: ModelFiles, folder: Path) -> dict[str, Any]:
+        """
+        Write down what only heavy libraries can read from a model's files; runs once, in a process of its own.
+
+        What does not fit into JSON goes to files in `folder`. `make` finds both in `files.extra` and `files.built`.
+        Raises InvalidInput where the family cannot give what the model's files ask for.
+        """
+        ...
+
+    def make(self, files: ModelFiles) -> Family:
+        """Make the family of a described model; light."""
+        ...
+
+
+class EngineModule(Protocol):
+    """What a file in workers/engines/ has."""
+
+    def convert(self, files: ModelFiles, family: Family, folder: Path, progress: Progress) -> dict[str, Any]:
+        """Make what the engine needs besides the model's files, in `folder`; runs once, in a process of its own."""
+        ...
+
+    def load(self, files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
+        """Load a network; raises InvalidInput if this engine cannot run it so."""
         ...

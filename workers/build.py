@@ -1,0 +1,71 @@
+"""
+What is made once of a model and found again by later starts: its family's description, an engine's own files, a choice.
+
+It all lies in `files.built`, one folder for each content of the model's files and set of library versions.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from infinity_pool.workers.cache import read_json, whole_folder, write_json
+from infinity_pool.workers.choices import engine_module, family_module, make_family
+from infinity_pool.workers.choose import choose
+from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.interface import ModelFiles, Progress
+
+Facts = dict[str, Any]
+
+_FAMILY = "family"
+_FACTS = "facts.json"
+
+
+def found(files: ModelFiles, engine: str, device: str, dtype: str) -> tuple[ModelFiles, str] | None:
+    """Give the files with all that was made of them, and the engine's name; None if anything is missing."""
+    facts = read_json(files.built / _FAMILY / _FACTS)
+    if facts is None:
+        return None
+    if engine == "auto":
+        choice = read_json(_choice(files, device, dtype))
+        if choice is None:
+            return None
+        engine = choice["engine"]
+    converted = read_json(files.built / engine / _FACTS)
+    if converted is None:
+        return None
+    return dataclasses.replace(files, extra={**facts, engine: converted}), engine
+
+
+def build(files: ModelFiles, family_name: str, engine: str, device: str, dtype: str, progress: Progress) -> None:
+    """Make what is missing; runs in a process of its own, since it imports torch and transformers."""
+    progress("reading the model", None)
+    describe = family_module(family_name).describe
+    facts = _made(files.built / _FAMILY, lambda folder: describe(files, folder))
+    described = dataclasses.replace(files, extra=facts)
+    family = make_family(family_name, described)
+
+    def converted(name: str) -> ModelFiles:
+        convert = engine_module(name).convert
+        made = _made(files.built / name, lambda folder: convert(described, family, folder, progress))
+        return dataclasses.replace(described, extra={**facts, name: made})
+
+    if engine == "auto":
+        choice = choose(converted, family, device, dtype, progress)
+        write_json(_choice(files, device, dtype), choice)
+        engine = choice["engine"]
+    converted(engine)
+
+
+def _made(folder: Path, make: Callable[[Path], Facts]) -> Facts:
+    """Read a folder's facts, or make the folder."""
+    facts = read_json(folder / _FACTS)
+    if facts is None:
+        with whole_folder(folder) as scratch:
+            facts = make(scratch)
+            write_json(scratch / _FACTS, facts)
+    return dict(facts)
+
+
+def _choice(files: ModelFiles, device: str, dtype: str) -> Path:
+    return files.built / f"auto-{kind_of(device)}-{dtype}.json"

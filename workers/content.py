@@ -1,0 +1,68 @@
+"""Which files make a model what it is, and their hash: the same on every machine that has the same files."""
+
+import hashlib
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
+
+from infinity_pool.workers.cache import key_of, read_json, write_json
+
+_DEFINITION = ("*.json", "*.txt", "*.model", "*.py", "*.jinja", "*.tiktoken")
+_OTHER_FRAMEWORKS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "flax_*", "tf_*", "*.onnx", "*.index.json.bak")
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+"""The ONNX files that hold a model itself, in order; every other one is a variant of it, quantised or for one chip."""
+
+
+def definition(names: Iterable[str]) -> list[str]:
+    """
+    Choose, from the files of a model, what loading it in torch or tokenizing for it may need.
+
+    Weights are safetensors where there are any, else PyTorch's own.
+    """
+    ours = [name for name in names if not any(fnmatch(name, pattern) for pattern in _OTHER_FRAMEWORKS)]
+    safe = [name for name in ours if name.endswith(".safetensors")]
+    weights = safe or [name for name in ours if fnmatch(Path(name).name, "pytorch_model*.bin")]
+    # a module of a sentence-transformers folder has its own weights, in its own format
+    heads = [name for name in ours if "/" in name and name.endswith("pytorch_model.bin")]
+    rest = [name for name in ours if any(fnmatch(name, pattern) for pattern in _DEFINITION)]
+    return sorted({*weights, *heads, *rest})
+
+
+def own_graph(names: Iterable[str]) -> list[str]:
+    """Choose the model's own ONNX file, with the files of its weights; an empty list if it has none."""
+    names = set(names)
+    for name in GRAPHS:
+        if name in names:
+            return [name, *sorted(other for other in names if other.startswith((f"{name}_data", f"{name}.data")))]
+    return []
+
+
+def file_names(folder: Path) -> list[str]:
+    """Give the names of a folder's files, relative to it, without hidden ones."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
+
+
+def content_hash(folder: Path, names: Iterable[str], memory: Path) -> str:
+    """
+    Hash names and contents.
+
+    A file is read once: `memory` keeps its hash, by path, size and time of change.
+    """
+    known: dict[str, str] = read_json(memory) or {}
+    marks = {name: _mark(folder / name) for name in names}
+    hashes = {name: known.get(mark) or _file_hash(folder / name) for name, mark in marks.items()}
+    fresh = {marks[name]: found for name, found in hashes.items()}
+    if not fresh.items() <= known.items():
+        write_json(memory, known | fresh)
+    return key_of(sorted(hashes.items()))
+
+
+def _mark(path: Path) -> str:
+    stat = path.stat()
+    return f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

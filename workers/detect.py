@@ -1,0 +1,31 @@
+"""Which family a model is of: each family says, from the model's own files, whether it serves it."""
+
+from pathlib import PurePosixPath
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.choices import FAMILIES, family_module
+from infinity_pool.workers.locate import read_json
+
+
+def detect(files: ModelFiles) -> str:
+    """Name the family that serves a model; raises InvalidInput, saying what was found, if none does."""
+    for name in FAMILIES:
+        if family_module(name).serves(files):
+            return name
+    raise InvalidInput(
+        f"model {files.spec!r} is of no family that is served ({', '.join(FAMILIES)}): it has {_found(files)}",
+        param="model",
+    )
+
+
+def _found(files: ModelFiles) -> str:
+    config, modules = files.config, read_json(files.path / "modules.json")
+    parts = [
+        f"architectures {', '.join(config.get('architectures') or ['none'])}",
+        f"model_type {config.get('model_type', 'none')}",
+    ]
+    if modules:
+        kinds = [PurePosixPath(str(module.get("type")).replace(".", "/")).name for module in modules]
+        parts.append(f"modules {', '.join(kinds)}")
+    return "; ".join(parts)

@@ -1,0 +1,70 @@
+"""The devices of this machine, told apart without torch in the caller, and the CPUs this process may really use."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from infinity_pool.broker.errors import InvalidInput
+
+_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+_ASK_TORCH = """
+import torch
+cuda = [f"cuda:{n}" for n in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+print(*(cuda or (["mps"] if torch.backends.mps.is_available() else [])))
+"""
+
+
+def usable_cpus() -> int:
+    """Count the CPUs of this process: those it is bound to, and no more than its container's quota of time."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _CGROUP_QUOTA.read_text().split()
+        return bound if quota == "max" else max(1, min(bound, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no cgroup, or an older kind
+        return bound
+
+
+def kind_of(device: str) -> str:
+    """Give `cuda` for `cuda:1`."""
+    return device.partition(":")[0]
+
+
+def expand(device: str) -> list[str]:
+    """
+    Turn what `--device` says into the devices to use, one worker each.
+
+    Raises InvalidInput on a device that is unknown or not there.
+    """
+    names = [part.strip() for part in device.split(",") if part.strip()]
+    return [one for name in names or ["auto"] for one in _expand(name)]
+
+
+def _expand(name: str) -> list[str]:
+    kind, _, number = name.partition(":")
+    if kind == "cpu" and not number:
+        return ["cpu"]
+    if kind not in ("auto", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
+        raise InvalidInput(f"no device {name!r}; there are auto, cpu, cuda, cuda:N and mps", param="device")
+    there = _accelerators()
+    if kind == "auto":
+        return there or ["cpu"]
+    found = [device for device in there if device == name or (not number and kind_of(device) == kind)]
+    if not found:
+        raise InvalidInput(f"no device {name!r} here, only {', '.join([*there, 'cpu'])}", param="device")
+    return found
+
+
+def _accelerators() -> list[str]:
+    """Ask torch, in a process of its own, since it is slow to import and holds on to what it touches."""
+    if not _may_have_accelerator():
+        return []
+    answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)  # noqa: S603
+    return answer.stdout.split() if answer.returncode == 0 else []
+
+
+def _may_have_accelerator() -> bool:
+    """Whether any driver is there: spares most CPU machines the second that torch takes."""
+    return sys.platform != "linux" or any(Path(node).exists() for node in _DRIVERS)

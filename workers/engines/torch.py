@@ -1,0 +1,59 @@
+"""PyTorch, with the network as transformers has it."""
+
+from typing import Any
+
+import torch
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
+from infinity_pool.workers.network import load_network
+
+
+def convert(files: ModelFiles, family: Family, folder: Any, progress: Progress) -> dict[str, Any]:
+    """Nothing: the model's own files are what torch reads."""
+    return {}
+
+
+def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
+    """Load a network on a device."""
+    kind = _dtype(device, dtype)
+    return TorchEngine(load_network(files, family.auto_class, kind).to(device), family.inputs, device, kind)
+
+
+class TorchEngine:
+    """A network of transformers on one device."""
+
+    def __init__(self, network: Any, inputs: tuple[str, ...], device: str, dtype: torch.dtype) -> None:
+        self.device = device
+        self.dtype = str(dtype).removeprefix("torch.")
+        self._network = network
+        self._inputs = inputs
+        if kind_of(device) == "cpu":
+            torch.set_num_threads(usable_cpus())
+
+    @torch.inference_mode()
+    def run(self, batch: Batch, reduce: Reduce) -> Array:
+        """Run one batch; `reduce` sees float32 tensors on the device."""
+        tensors = {name: torch.from_numpy(array).to(self.device, non_blocking=True) for name, array in batch.items()}
+        output = self._network(**{name: tensors[name] for name in self._inputs})[0]
+        reduced: Array = reduce(output.float(), tensors).float().cpu().numpy()
+        return reduced
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._network = None
+        if kind_of(self.device) == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _dtype(device: str, name: str) -> torch.dtype:
+    if name == "auto":
+        if kind_of(device) != "cuda":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise InvalidInput(f"torch has no dtype {name!r}", param="dtype")
+    return dtype

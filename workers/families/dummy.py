@@ -1,0 +1,72 @@
+"""No model at all, to measure what is around one: each of a text's 13 numbers is its length in characters."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
+
+_WIDTH = 13
+_CHARS_PER_TOKEN = 4
+
+
+def serves(files: ModelFiles) -> bool:
+    """Serve no files: the dummy engine alone has this family."""
+    return False
+
+
+def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
+    """Nothing: there are no files."""
+    return {}
+
+
+def make(files: ModelFiles) -> Family:
+    """Make the family; it needs no files."""
+    return Dummy(files)
+
+
+class Dummy:
+    """Texts in, their lengths out."""
+
+    tasks: tuple[str, ...] = ("embed",)
+    auto_class = ""
+    inputs: tuple[str, ...] = ()
+    max_chars = 0
+
+    def __init__(self, files: ModelFiles) -> None:
+        self.max_length = files.max_length or 512
+        self.dimensions = _WIDTH
+
+    def head(self, task: str, options: dict[str, Any]) -> Head:
+        """Check the task and `dimensions`."""
+        if task not in self.tasks:
+            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
+        dimensions = options.get("dimensions")
+        if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= _WIDTH):
+            raise InvalidInput(f"dimensions must be from 1 to {_WIDTH}, not {dimensions!r}", param="dimensions")
+        return Head(task)
+
+    def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
+        """Count characters."""
+        for index, item in enumerate(items):
+            if not isinstance(item, str):
+                raise InvalidInput(f"item {index} is no text but {type(item).__name__}")
+        chars = np.fromiter(map(len, items), np.int32, len(items))
+        tokens = np.maximum(chars // _CHARS_PER_TOKEN, 1)
+        return Rows(np.minimum(tokens, self.max_length), {}, {"chars": chars}, tokens > self.max_length)
+
+    def collate(self, rows: Sequence[Rows]) -> Batch:
+        """Join the rows."""
+        return {"chars": np.concatenate([part.fixed["chars"] for part in rows])}
+
+    def reduce(self, output: Any, batch: Batch) -> Any:
+        """Repeat each length 13 times: float32 [n, 13]."""
+        return np.repeat(batch["chars"].astype(np.float32)[:, None], _WIDTH, axis=1)
+
+    def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
+        """Cut to `dimensions`."""
+        return outputs[:, : options.get("dimensions") or _WIDTH]

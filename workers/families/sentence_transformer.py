@@ -1,0 +1,184 @@
+"""Text encoders as sentence-transformers packs them, or as transformers' AutoModel alone loads them: text to vector."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.locate import read_json
+from infinity_pool.workers.modules import Step, Steps, modules_of, read_steps, unit
+from infinity_pool.workers.padding import mask_of, pad
+from infinity_pool.workers.pooling import pooling_arrays
+from infinity_pool.workers.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
+
+_OPTIONS = ("dimensions", "normalize", "prompt", "prompt_name")
+_RAW = "raw"  # the variant that leaves out the model's own Normalize
+
+
+def serves(files: ModelFiles) -> bool:
+    """Whether the first module is a Transformer or, without modules, the network is a plain encoder or decoder of text."""
+    if modules := modules_of(files.path):
+        described = read_json(files.path / "config_sentence_transformers.json") or {}
+        kind = modules[0][0]
+        ours = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")
+        return ours and described.get("model_type", "SentenceTransformer") == "SentenceTransformer"
+    config = files.config
+    several = any(key in config for key in ("vision_config", "audio_config", "text_config"))
+    architecture = (config.get("architectures") or ["Model"])[0]
+    plain = architecture.endswith(("Model", "ForMaskedLM", "ForCausalLM", "ForPreTraining"))
+    return "model_type" in config and plain and not several and not config.get("is_encoder_decoder")
+
+
+def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer and the modules' weights to `folder`, and give all else that `make` needs."""
+    from infinity_pool.workers.reading import read_text_model
+
+    modules = modules_of(files.path)
+    network = modules[0][1] if modules else ""
+    files.extra["network"] = network
+    facts = read_text_model(files, folder, SentenceTransformer.auto_class) | {"network": network}
+    described = read_json(files.path / "config_sentence_transformers.json") or {}
+    prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
+    return facts | {
+        "steps": read_steps(files.path, folder) if modules else _default_steps(files, facts),
+        "prompts": {name: text or "" for name, text in prompts.items()},
+        "default_prompt_name": described.get("default_prompt_name"),
+        "truncate_dim": described.get("truncate_dim"),
+    }
+
+
+def make(files: ModelFiles) -> Family:
+    """Make the family of a described model."""
+    return SentenceTransformer(files)
+
+
+def _default_steps(files: ModelFiles, facts: dict[str, Any]) -> list[Step]:
+    """Choose the pooling of a network that comes without modules, as sentence-transformers does."""
+    if facts["chat_template"]:
+        raise InvalidInput(
+            f"model {files.spec!r} has a chat template and no modules.json that says how texts become vectors",
+            param="model",
+        )
+    decoder = (files.config.get("architectures") or [""])[0].endswith("ForCausalLM")
+    mode = "lasttoken" if decoder and files.config.get("is_causal", True) else "mean"
+    _log.warning("model %r has no modules.json: pooling is %s, and vectors are not normalised", files.spec, mode)
+    return [{"kind": "Pooling", "number": 1, "modes": [mode], "include_prompt": True}]
+
+
+class SentenceTransformer:
+    """Texts in, one vector each out: equal to sentence-transformers' `encode`."""
+
+    tasks: tuple[str, ...] = ("embed",)
+    auto_class = "AutoModel"
+
+    def __init__(self, files: ModelFiles) -> None:
+        facts = files.extra
+        self.max_length = _max_length(files)
+        self.inputs: tuple[str, ...] = tuple(facts["inputs"])
+        self._tokenizer = Tokenizer(files, self.max_length)
+        self.max_chars = self._tokenizer.max_chars
+        self._prompts: dict[str, str] = facts["prompts"]
+        self._default_prompt: str | None = facts["default_prompt_name"]
+        self._steps = Steps(facts["steps"], files.built / "family", facts["hidden_size"])
+        self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
+        self._prompt_tokens: dict[str, int] = {}
+
+    def head(self, task: str, options: dict[str, Any]) -> Head:
+        """Check `dimensions`, `normalize`, `prompt` and `prompt_name`."""
+        if task not in self.tasks:
+            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
+        if unknown := sorted(options.keys() - set(_OPTIONS)):
+            raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
+        self._check_dimensions(options.get("dimensions"))
+        self._prompt(options)
+        raw = self._steps.normalizes and options.get("normalize") is False
+        return Head(task, variant=_RAW if raw else "")
+
+    def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
+        """Tokenize, with the prompt in front."""
+        prompt = self._prompt(options)
+        tokens = self._tokenizer.encode([prompt + item for item in items] if prompt else items)
+        if not tokens.lengths.all():
+            raise InvalidInput(f"item {int(tokens.lengths.argmin())} has no tokens")
+        fixed = {}
+        if not self._steps.includes_prompt:
+            fixed["prompt_length"] = np.full(len(items), self._count_prompt(prompt), np.int32)
+        if head.variant == _RAW:
+            fixed[_RAW] = np.ones(len(items), np.bool_)
+        return Rows(tokens.lengths, {"input_ids": tokens.ids}, fixed, tokens.truncated)
+
+    def collate(self, rows: Sequence[Rows]) -> Batch:
+        """Pad to the longest, on the right, whatever the tokenizer would: no token looks there, and positions stay."""
+        mask = mask_of(rows)
+        batch = {
+            "input_ids": pad(rows, "input_ids", mask, self._tokenizer.pad_id),
+            "attention_mask": mask.astype(np.int64),
+        }
+        if "token_type_ids" in self.inputs:
+            batch["token_type_ids"] = np.zeros(mask.shape, np.int64)
+        prompts = None
+        if not self._steps.includes_prompt:
+            prompts = np.concatenate([part.fixed["prompt_length"] for part in rows])
+        if _RAW in rows[0].fixed:
+            batch[_RAW] = np.ones(len(mask), np.bool_)
+        return batch | pooling_arrays(self._steps.modes, mask, prompts)
+
+    def reduce(self, output: Any, batch: Batch) -> Any:
+        """Pool, and run the modules that follow: [n, length, hidden] to [n, width]."""
+        return self._steps.run(output, batch, normalize=_RAW not in batch)
+
+    def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
+        """Cut vectors to `dimensions`, and make what was normalised, or is to be, of length 1 again."""
+        width = options.get("dimensions") or self.dimensions
+        cut = outputs[:, :width]
+        wanted = options.get("normalize")
+        again = self._steps.normalizes and head.variant != _RAW and "dimensions" in options
+        return np.asarray(unit(cut)) if wanted or again else cut
+
+    def _check_dimensions(self, dimensions: Any) -> None:
+        if dimensions is None:
+            return
+        if type(dimensions) is not int or not 1 <= dimensions <= self.dimensions:
+            raise InvalidInput(
+                f"dimensions must be from 1 to {self.dimensions}, not {dimensions!r}", param="dimensions"
+            )
+
+    def _prompt(self, options: dict[str, Any]) -> str:
+        """Choose the text that comes first: the request's own, the one it names, or the model's default."""
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is not None and name is not None:
+            raise InvalidInput("give prompt or prompt_name, not both", param="prompt_name")
+        if prompt is None:
+            name = name if name is not None else self._default_prompt
+            if name is not None and name not in self._prompts:
+                raise InvalidInput(f"no prompt {name!r}; there are {', '.join(self._prompts)}", param="prompt_name")
+            return self._prompts[name] if name is not None else ""
+        if not isinstance(prompt, str):
+            raise InvalidInput(f"prompt must be a text, not {type(prompt).__name__}", param="prompt")
+        return prompt
+
+    def _count_prompt(self, prompt: str) -> int:
+        """Count the tokens that belong to a prompt: all of it alone, without a special token at its end."""
+        if not prompt:
+            return 0
+        if prompt not in self._prompt_tokens:
+            ids = self._tokenizer.encode([prompt]).ids
+            self._prompt_tokens[prompt] = len(ids) - (int(ids[-1]) in self._tokenizer.special_ids)
+        return self._prompt_tokens[prompt]
+
+
+def _max_length(files: ModelFiles) -> int:
+    """Apply the user's own limit, which may be over the model's but not over what the network can run."""
+    wanted, positions = files.max_length, files.extra["positions"]
+    if wanted is None:
+        return int(files.extra["max_length"])
+    if positions is not None and wanted > positions:
+        raise InvalidInput(f"max_length {wanted} is over the {positions} positions of the model", param="max_length")
+    return wanted

@@ -1,0 +1,91 @@
+"""A model by its name, found, prepared and loaded, ready for a worker to run."""
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from infinity_pool.broker.errors import WorkerFailed
+from infinity_pool.workers import build
+from infinity_pool.workers.cache import alone, cache_root, key_of, maker_versions
+from infinity_pool.workers.child import run_in_child
+from infinity_pool.workers.choices import ENGINES, FAMILIES, engine_module, make_family
+from infinity_pool.workers.content import content_hash, definition, file_names, own_graph
+from infinity_pool.workers.detect import detect
+from infinity_pool.workers.interface import Engine, Family, Head, ModelFiles, Progress
+from infinity_pool.workers.locate import locate
+from infinity_pool.workers.settings import ModelSettings
+
+__all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
+
+_log = logging.getLogger(__name__)
+
+_DUMMY = "dummy"
+_MADE_SINCE = 1  # to be raised when what is made of a model changes
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """
+    A model on its device.
+
+    `files` can be pickled and is what preprocessing processes make their family of. Workers whose `fingerprint` is the
+    same give the same vectors.
+    """
+
+    files: ModelFiles
+    family_name: str
+    family: Family
+    engine_name: str
+    engine: Engine
+    dimensions: int
+    fingerprint: str
+
+
+def load_model(settings: ModelSettings, device: str, progress: Progress) -> LoadedModel:
+    """
+    Find, prepare and load a model on one device; what takes long is done once and found again by later starts.
+
+    Raises InvalidInput if the model or a setting cannot be served, and Unavailable if the hub cannot be reached.
+    """
+    files, family_name, content, engine_name = _prepare(settings, device, progress)
+    progress(f"loading with {engine_name}", None)
+    family = make_family(family_name, files)
+    engine = engine_module(engine_name).load(files, family, device, settings.dtype)
+    dimensions = _dimensions(family, engine)
+    about = {name: fact for name, fact in files.extra.items() if name != engine_name}
+    fingerprint = key_of(content, family_name, about, family.max_length, dimensions, engine.dtype)
+    _log.info(
+        "%s: %s engine, %s on %s, %d dimensions", files.spec, engine_name, engine.dtype, engine.device, dimensions
+    )
+    return LoadedModel(files, family_name, family, engine_name, engine, dimensions, fingerprint)
+
+
+def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[ModelFiles, str, str, str]:
+    """Give the files with what was made of them, their family, their content's hash, and the engine."""
+    if settings.engine == _DUMMY:
+        return ModelFiles(Path(), {}, settings.model, max_length=settings.max_length or None), _DUMMY, "", _DUMMY
+    progress("finding the model", None)
+    files = locate(settings, progress)
+    family_name = detect(files)
+    root = cache_root(settings.cache_dir)
+    names = file_names(files.path)
+    content = content_hash(files.path, definition(names), root / "hashes.json")
+    graph = content_hash(files.path, own_graph(names), root / "hashes.json")
+    key = key_of(_MADE_SINCE, content, graph, family_name, files.trust_remote_code, maker_versions())
+    files = dataclasses.replace(files, built=root / "models" / key)
+    want = (settings.engine, device, settings.dtype)
+    if build.found(files, *want) is None:
+        with alone(files.built / "lock", lambda: progress("waiting for a process that prepares this model", None)):
+            if build.found(files, *want) is None:
+                run_in_child(build.build, files, family_name, *want, progress=progress)
+    made = build.found(files, *want)
+    if made is None:
+        raise WorkerFailed(f"what was made of {files.spec!r} is gone from {files.built}")
+    return made[0], family_name, content, made[1]
+
+
+def _dimensions(family: Family, engine: Engine) -> int:
+    head = Head(family.tasks[0])
+    batch = family.collate([family.prepare(head, ["a first text"], {})])
+    return int(engine.run(batch, family.reduce).shape[-1])

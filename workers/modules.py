@@ -1,0 +1,173 @@
+"""
+What follows the network in a sentence-transformers folder: pooling, dense layers, normalising.
+
+`read_steps` turns modules.json into plain JSON values and one file of weights, once; `Steps` runs them, on numpy arrays
+and on torch tensors alike.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.activations import activation
+from infinity_pool.workers.locate import read_json
+from infinity_pool.workers.pooling import MODES, pool
+
+Step = dict[str, Any]
+
+_WEIGHTS = "steps.safetensors"
+_TORCH = "torch.nn.modules."
+_LEGACY_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The older names, in the order in which their vectors are joined."""
+
+
+def modules_of(path: Path) -> list[tuple[str, str]]:
+    """Give (type, subfolder) of each module that modules.json lists; an empty list if there is no such file."""
+    modules = read_json(path / "modules.json") or []
+    return [(str(module["type"]), str(module.get("path", ""))) for module in modules]
+
+
+def read_steps(path: Path, folder: Path) -> list[Step]:
+    """
+    Read the modules after the network, and write their weights to `folder`.
+
+    Raises InvalidInput on a module, a pooling mode or an activation that is not served.
+    """
+    steps, weights = [], {}
+    for number, (kind, place) in enumerate(modules_of(path)[1:], start=1):
+        name = kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
+        if name == "Dropout":  # nothing, outside training
+            continue
+        if name not in _READERS:
+            raise InvalidInput(f"module {kind!r} of {path} is not served; {', '.join(_READERS)} are", param="model")
+        steps.append({"kind": name, "number": number} | _READERS[name](read_json(path / place / "config.json") or {}))
+        if name in ("Dense", "LayerNorm"):
+            weights |= {f"{number}.{key}": array for key, array in _weights(path / place).items()}
+    if not steps or steps[0]["kind"] != "Pooling":
+        raise InvalidInput(f"the module after the network in {path} is not Pooling, which is not served", param="model")
+    if weights:
+        from safetensors.numpy import save_file
+
+        save_file(weights, folder / _WEIGHTS)
+    return steps
+
+
+def _read_pooling(config: Step) -> Step:
+    modes = config.get("pooling_mode") or [new for old, new in _LEGACY_MODES.items() if config.get(old)] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    known = {*_LEGACY_MODES, "pooling_mode"}
+    unknown = [mode for mode in modes if mode not in MODES]
+    unknown += [key for key, on in config.items() if key.startswith("pooling_mode") and on and key not in known]
+    if unknown:
+        raise InvalidInput(f"pooling mode {unknown[0]!r} is not served; {', '.join(MODES)} are", param="model")
+    return {"modes": modes, "include_prompt": bool(config.get("include_prompt", True))}
+
+
+def _read_dense(config: Step) -> Step:
+    name = str(config.get("activation_function", f"{_TORCH}activation.Tanh"))
+    activation(name.rpartition(".")[2] if name.startswith(_TORCH) else name)
+    _only_sentences("Dense", config)
+    return {
+        "activation": name.rpartition(".")[2],
+        "residual": bool(config.get("use_residual")),
+        "width": config["out_features"],
+    }
+
+
+def _read_normalize(config: Step) -> Step:
+    _only_sentences("Normalize", config)
+    return {}
+
+
+def _only_sentences(kind: str, config: Step) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, "sentence_embedding"):
+            raise InvalidInput(f"{kind} on {config[key]!r} is not served, only on sentence_embedding", param="model")
+
+
+_READERS = {"Pooling": _read_pooling, "Dense": _read_dense, "LayerNorm": lambda _: {}, "Normalize": _read_normalize}
+
+
+def _weights(place: Path) -> dict[str, Array]:
+    """Read a module's weights, as float32."""
+    if (file := place / "model.safetensors").exists():
+        from safetensors.torch import load_file  # numpy has no bfloat16
+
+        tensors = load_file(file)
+    elif (file := place / "pytorch_model.bin").exists():
+        import torch
+
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    else:
+        raise InvalidInput(f"no model.safetensors or pytorch_model.bin in {place}", param="model")
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
+
+
+class Steps:
+    """
+    The modules after the network, ready to run.
+
+    Weights are read when they are first needed, so that a preprocessing process never does, and kept on the device.
+    """
+
+    def __init__(self, steps: list[Step], folder: Path, hidden_size: int) -> None:
+        self._steps = steps
+        self._file = folder / _WEIGHTS
+        self._weights: dict[str, Any] = {}
+        self.modes: list[str] = steps[0]["modes"]
+        self.includes_prompt: bool = steps[0]["include_prompt"]
+        self.normalizes = steps[-1]["kind"] == "Normalize"
+        self.width: int = [hidden_size * len(self.modes), *(step["width"] for step in steps if "width" in step)][-1]
+
+    def run(self, output: Any, batch: Any, normalize: bool = True) -> Any:
+        """Turn [n, length, hidden] into [n, width]; without `normalize`, the Normalize at the end is left out."""
+        for step in self._steps if normalize else self._steps[:-1]:
+            output = getattr(self, f"_{step['kind'].lower()}")(output, step, batch)
+        return output
+
+    def _pooling(self, output: Any, step: Step, batch: Any) -> Any:
+        return pool(step["modes"], output, batch)
+
+    def _dense(self, vectors: Any, step: Step, _: Any) -> Any:
+        layer = self._linear(vectors, step, "linear")
+        dense = activation(step["activation"])(layer)
+        if step["residual"]:
+            dense = dense + (vectors if dense.shape == vectors.shape else self._linear(vectors, step, "residual"))
+        return dense
+
+    def _layernorm(self, vectors: Any, step: Step, _: Any) -> Any:
+        centred = vectors - vectors.mean(-1)[..., None]
+        spread = ((centred * centred).mean(-1)[..., None] + 1e-5) ** 0.5
+        return centred / spread * self._weight(vectors, step, "norm.weight") + self._weight(vectors, step, "norm.bias")
+
+    def _normalize(self, vectors: Any, _: Step, __: Any) -> Any:
+        return unit(vectors)
+
+    def _linear(self, vectors: Any, step: Step, layer: str) -> Any:
+        product = vectors @ self._weight(vectors, step, f"{layer}.weight").T
+        bias = self._weight(vectors, step, f"{layer}.bias")
+        return product if bias is None else product + bias
+
+    def _weight(self, like: Any, step: Step, name: str) -> Any:
+        if not self._weights:
+            from safetensors.numpy import load_file
+
+            own = np.asarray if isinstance(like, np.ndarray) else like.new_tensor
+            self._weights = {key: own(array) for key, array in load_file(self._file).items()}
+        return self._weights.get(f"{step['number']}.{name}")
+
+
+def unit(vectors: Any) -> Any:
+    """Scale rows to length 1, as torch's normalize does; numpy arrays or torch tensors."""
+    lengths = (vectors * vectors).sum(-1)[..., None] ** 0.5
+    return vectors / lengths.clip(1e-12)

@@ -1,0 +1,111 @@
+"""
+Reads what only transformers can tell of a text model: its tokenizer, its limits, its inputs.
+
+The rules are those of sentence-transformers' Transformer module, so that the same files mean the same here. It runs
+once a model, in a process of its own.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers import tokenizer
+from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.locate import read_json
+
+_log = logging.getLogger(__name__)
+
+_SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
+_NOT_TAKEN = ("trust_remote_code", "torch_dtype", "dtype", "device_map", "device", "provider", "file_name", "export")
+_UNSUPPORTED = ("processing_kwargs", "query_expansion", "query_length", "document_length")
+
+
+def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[str, Any]:
+    """
+    Write a model's tokenizer to `folder`; give its limits, its inputs, its hidden size and its loading options.
+
+    Raises InvalidInput if transformers cannot load it or its files ask for what is not served.
+    """
+    from infinity_pool.workers.network import empty_network
+
+    settings = _settings(files.network)
+    options = {
+        "model_options": _options(settings, "model"),
+        "config_options": _options(settings, "config"),
+    }
+    files.extra.update(options)
+    network = empty_network(files, auto_class)
+    tokenizer_options = _tokenizer_options(settings)
+    made = tokenizer.save(files, folder, tokenizer_options, lower_case=bool(settings.get("do_lower_case")))
+    positions = _positions(network)
+    limit = _limit(made.model_max_length, network.config, "model_max_length" in tokenizer_options)
+    return options | {
+        "max_length": min(limit, positions or limit),
+        "positions": positions,
+        "inputs": _inputs(made, network),
+        "hidden_size": network.config.hidden_size,
+        "chat_template": bool(made.chat_template),
+    }
+
+
+def _settings(network: Path) -> dict[str, Any]:
+    """Read sentence_bert_config.json, or one of its older names."""
+    for name in _SETTINGS:
+        settings = read_json(network / f"sentence_{name}_config.json")
+        if settings:
+            _check(settings, network)
+            return dict(settings)
+    return {}
+
+
+def _check(settings: dict[str, Any], network: Path) -> None:
+    for key in _UNSUPPORTED:
+        if settings.get(key):
+            raise InvalidInput(f"{key} in the settings of {network} is not served", param="model")
+    modalities = settings.get("modality_config") or {"text": {"method": "forward"}}
+    if "message" in modalities or modalities.get("text", {}).get("method") != "forward":
+        raise InvalidInput(f"{network} takes {', '.join(modalities)}, and only plain text is served", param="model")
+
+
+def _options(settings: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Give the keyword arguments that the files name for loading one thing; `…_args` is their older name."""
+    named = settings.get(f"{kind}_kwargs") or settings.get(f"{kind}_args") or {}
+    return {key: value for key, value in named.items() if key not in _NOT_TAKEN}
+
+
+def _tokenizer_options(settings: dict[str, Any]) -> dict[str, Any]:
+    options = _options(settings, "processor") or _options(settings, "tokenizer")
+    if settings.get("max_seq_length") is not None:
+        options.setdefault("model_max_length", settings["max_seq_length"])
+    return options
+
+
+def _limit(tokenizer_limit: int, config: Any, named: bool) -> int:
+    """Apply sentence-transformers' rule: what the files name counts, else no more than the positions there are."""
+    positions = getattr(config, "max_position_embeddings", -1)
+    limit = tokenizer_limit if named or positions == -1 else min(tokenizer_limit, positions)
+    return int(min(limit, _UNLIMITED))
+
+
+def _positions(network: Any) -> int | None:
+    """Count the places of learned positions, beyond which a network cannot run; RoBERTa's kin start after padding."""
+    import torch
+
+    for module in network.modules():
+        table = getattr(module, "position_embeddings", None)
+        if isinstance(table, torch.nn.Embedding):
+            padding = getattr(module, "padding_idx", None)
+            return table.num_embeddings - (padding + 1 if isinstance(padding, int) else 0)
+    return None
+
+
+def _inputs(made: Any, network: Any) -> list[str]:
+    """Give the arrays that the tokenizer makes and the network takes."""
+    import inspect
+
+    parameters = inspect.signature(network.forward).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    made_here = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in made.model_input_names]
+    return [name for name in made_here if open_ended or name in parameters]
