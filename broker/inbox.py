@@ -75,10 +75,13 @@ class Inbox:
                 await self._reconnect()
 
     async def close(self) -> None:
-        """Have `listen` return after the read that is under way, and remove the channel."""
+        """Have `listen` return, and remove the channel."""
         self._closing = True
         try:
-            await self._redis.delete(self.key)  # this also ends a read that is blocked on it
+            async with self._redis.pipeline(transaction=False) as pipe:
+                await command(pipe, "XADD", self.key, "NOMKSTREAM", "*", "closing", "")  # ends a read that is blocked
+                pipe.delete(self.key)
+                await pipe.execute()
         except Exception as error:
             if not is_outage(error):
                 raise

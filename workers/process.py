@@ -25,6 +25,7 @@ from infinity_pool.workers.warmup import Measured, warm_up
 from infinity_pool.workers.worker import Worker
 
 _WORK_AHEAD = 0.3  # s of work that a worker holds at least, besides two batches
+_MOST_AHEAD = 262_144  # tokens, however fast it is
 _SWITCH_INTERVAL = 1e-4  # s; at Python's default a busy loop thread makes the engine's wait for the lock for 5 ms
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ async def _work(
 ) -> None:
     """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
     meter = Meter(measured.tokens_per_second)
-    holdings = Holdings(max(2 * measured.budget.tokens, int(_WORK_AHEAD * measured.tokens_per_second)))
+    holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
     in_flight = 1 if loaded.engine.device == "cpu" else 2
     worker = Worker(
         consumer,
@@ -107,6 +108,11 @@ async def _work(
         await running
     left = await consumer.leave()
     logger.info("stopped; %d jobs are left to others", left)
+
+
+def _capacity(batch_tokens: int, tokens_per_second: float) -> int:
+    """Say how many tokens of work a worker should hold: enough to stay busy, and no more than it does in a moment."""
+    return max(2 * batch_tokens, min(int(_WORK_AHEAD * tokens_per_second), _MOST_AHEAD))
 
 
 def _description(loaded: LoadedModel) -> dict[str, object]:
