@@ -8,7 +8,7 @@ import click
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.options import read, settings_options
-from infinity_pool.cli.process import run
+from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
 
 
@@ -17,7 +17,7 @@ from infinity_pool.workers.lifeline import follow_parent
 def command(**values: Any) -> None:
     """Serve HTTP: a stateless replica that knows no model."""
     settings = read(ApiSettings, values)
-    sys.exit(run(settings, lambda: _serve(settings)))
+    sys.exit(run_process(settings, lambda: _serve(settings)))
 
 
 async def _serve(settings: ApiSettings) -> int:

@@ -12,7 +12,7 @@ class TextFormatter(logging.Formatter):
     """One line of text; an exception's traceback is shown at level debug only, else what it says."""
 
     def __init__(self, tracebacks: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+        super().__init__("%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z")
         self._tracebacks = tracebacks
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name

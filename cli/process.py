@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 _log = logging.getLogger(__name__)
 
 
-def run(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a process's main coroutine and give its exit code; an error that we foresaw is one line on stderr."""
     start_logging(settings.log_level, settings.log_format)
     try:

@@ -10,8 +10,10 @@ from typing import Any
 import click
 import orjson
 from redis.asyncio import Redis
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from infinity_pool.broker.connection import connect, is_outage
@@ -20,7 +22,9 @@ from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.options import read, settings_options
-from infinity_pool.cli.process import run
+from infinity_pool.cli.process import run_process
+
+_WIDTH = 160  # columns, where there is no terminal to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,7 @@ Rates = Mapping[str, Rate]
 def command(**values: Any) -> None:
     """Show models, workers, queue depths and rates."""
     settings = read(StatusSettings, values)
-    sys.exit(run(settings, lambda: _status(settings)))
+    sys.exit(run_process(settings, lambda: _status(settings)))
 
 
 async def _status(settings: StatusSettings) -> int:
@@ -127,27 +131,34 @@ def tables(look: Look, rates: Rates) -> Group:
 
 
 def _models_table(look: Look) -> Table:
-    table = Table("model", "ready", "workers", title="models", title_justify="left")
-    for heading in (f"{lane} {unit}" for lane in LANES for unit in ("items", "tokens")):
-        table.add_column(heading, justify="right")
+    table = _table("models", ["model", "ready", "workers"], [f"{lane} waiting" for lane in LANES])
     for model in look.models:
         ready = sum(worker.state == "ready" for worker in model.workers)
-        waiting = [f"{count:,}" for lane in LANES for count in (model.waiting[lane].items, model.waiting[lane].tokens)]
-        table.add_row(model.name, "yes" if model.ready else "no", f"{ready}/{len(model.workers)}", *waiting)
+        depths = [f"{model.waiting[lane].items:,} items, {model.waiting[lane].tokens:,} tokens" for lane in LANES]
+        table.add_row(escape(model.name), "yes" if model.ready else "no", f"{ready} of {len(model.workers)}", *depths)
     return table
 
 
 def _workers_table(look: Look, rates: Rates) -> Table:
-    table = Table("worker", "model", "state", "engine", "device", "dtype", title="workers", title_justify="left")
-    for heading in ("running", "items/s", "tokens/s", "can tokens/s", "items done"):
-        table.add_column(heading, justify="right")
+    words = ["model", "process", "state", "engine", "device", "dtype"]
+    table = _table("workers", words, ["running", "items/s", "tokens/s", "at best", "items done"])
     for worker in look.workers().values():
         table.add_row(*_worker_row(worker, rates.get(worker.id, Rate())))
     return table
 
 
+def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in words:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, overflow="fold", justify="right")
+    return table
+
+
 def _worker_row(worker: WorkerInfo, rate: Rate) -> Iterator[str]:
-    yield from (worker.id, worker.model, _state(worker), worker.engine, worker.device, worker.dtype)
+    yield from (escape(worker.model), f"{worker.host}:{worker.pid}", _state(worker))
+    yield from (worker.engine, worker.device, worker.dtype)
     yield f"{worker.running_items:,}"
     yield f"{rate.items:,.1f}"
     yield f"{rate.tokens:,.0f}"
@@ -166,4 +177,5 @@ def _print(look: Look, rates: Rates, *, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(to_json(look, rates)))
     else:
-        Console().print(tables(look, rates))
+        console = Console()
+        console.print(tables(look, rates), width=None if console.is_terminal else _WIDTH)

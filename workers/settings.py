@@ -26,9 +26,7 @@ class ModelSettings:
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
-    preprocess_workers: int = option(
-        "Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0
-    )
+    preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
     cache_dir: str = option("Where downloads and exports are kept; default: the user's cache.", default="")
 
@@ -38,7 +36,7 @@ class ModelSettings:
         if self.served_model_name:
             return self.served_model_name
         path = Path(self.model.removeprefix("package:"))
-        is_path = self.model.startswith(("package:", "/", ".", "~")) or path.is_dir()
+        is_path = self.model.startswith(("package:", "/", ".", "~")) or path.expanduser().exists()
         return path.resolve().name if is_path else self.model
 
 

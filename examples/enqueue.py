@@ -1,0 +1,62 @@
+"""
+Embed the lines of a text file through the queue, without HTTP: `python enqueue.py texts.txt vectors.npy`.
+
+It needs a queue with a worker behind it: the URL that `infinity serve` prints, or that of your Redis. The work goes
+on the bulk lane, where it waits for people who use the same model.
+"""
+
+import argparse
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import Progress
+
+from infinity_pool import Client
+
+CHUNK = 1024  # texts in one call
+AT_ONCE = 4  # calls under way, so that no worker runs dry
+
+
+async def embed_file(source: Path, target: Path, *, redis_url: str, model: str) -> None:
+    """Embed each line of `source` and write one array, float32 [lines, width], to `target`."""
+    lines = source.read_text(encoding="utf-8").splitlines()
+    if not lines:
+        raise SystemExit(f"{source} is empty")
+    slots = asyncio.Semaphore(AT_ONCE)
+    async with Client(redis_url) as client:
+        with Progress() as progress:
+            row = progress.add_task(source.name, total=len(lines))
+
+            async def embed(chunk: list[str]) -> NDArray[np.float32]:
+                async with slots:
+                    vectors = await client.embed(model, chunk, lane="bulk")
+                progress.advance(row, len(chunk))
+                return vectors
+
+            np.save(target, np.concatenate(await asyncio.gather(*map(embed, chunks(lines)))))
+
+
+def chunks(lines: list[str]) -> Iterator[list[str]]:
+    """Cut a list into parts of at most CHUNK."""
+    rest = iter(lines)
+    while part := list(itertools.islice(rest, CHUNK)):
+        yield part
+
+
+def main() -> None:
+    """Read the command line and embed the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path, help="a text file, one text a line")
+    parser.add_argument("target", type=Path, help="the .npy file to write")
+    parser.add_argument("--redis-url", default="redis://127.0.0.1:6379/0")
+    parser.add_argument("--model", default="minilm")
+    args = parser.parse_args()
+    asyncio.run(embed_file(args.source, args.target, redis_url=args.redis_url, model=args.model))
+
+
+if __name__ == "__main__":
+    main()
