@@ -64,7 +64,7 @@ def _run(sender: Connection, function: Callable[..., Any], args: tuple[Any, ...]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the parent too, which ends us
     parent = multiprocessing.parent_process()
     if parent is not None:
-        lifeline.follow(cast(int, parent.sentinel))
+        lifeline.follow(parent.sentinel)
     logging.basicConfig(level=logging.INFO, handlers=[_ToParent(sender)])
 
     def report(stage: str, part: float | None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from infinity_pool.broker.errors import InfinityError
-from infinity_pool.broker.messages import Array
 from infinity_pool.workers.choices import engine_module
 from infinity_pool.workers.content import definition, file_names
 from infinity_pool.workers.devices import kind_of

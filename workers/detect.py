@@ -3,8 +3,8 @@
 from pathlib import PurePosixPath
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.choices import FAMILIES, family_module
+from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.locate import read_json
 
 

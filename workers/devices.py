@@ -61,7 +61,7 @@ def _accelerators() -> list[str]:
     """Ask torch, in a process of its own, since it is slow to import and holds on to what it touches."""
     if not _may_have_accelerator():
         return []
-    answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)  # noqa: S603
+    answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)
     return answer.stdout.split() if answer.returncode == 0 else []
 
 

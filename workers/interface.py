@@ -16,7 +16,7 @@ import numpy as np
 from infinity_pool.broker.messages import Array, Item
 
 Batch = dict[str, Array]
-Reduce = Callable[[Any, Batch], Any]
+Reduce = Callable[[Any, Any], Any]  # the network's output, and the batch as the engine has it
 Progress = Callable[[str, float | None], None]  # what is being done, and the part of it that is done (0 to 1)
 
 

@@ -43,7 +43,8 @@ def read_steps(path: Path, folder: Path) -> list[Step]:
 
     Raises InvalidInput on a module, a pooling mode or an activation that is not served.
     """
-    steps, weights = [], {}
+    steps: list[Step] = []
+    weights: dict[str, Array] = {}
     for number, (kind, place) in enumerate(modules_of(path)[1:], start=1):
         name = kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
         if name == "Dropout":  # nothing, outside training

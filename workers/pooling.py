@@ -47,7 +47,7 @@ def _weights(mode: str, kept: Array, places: Array) -> Array:
 
 def pool(modes: Sequence[str], output: Any, arrays: Any) -> Any:
     """Pool [n, length, hidden] to [n, modes * hidden]; numpy arrays, or torch tensors on one device."""
-    sums = arrays["pool_weights"] @ output if "pool_weights" in arrays else None
+    sums: Any = arrays["pool_weights"] @ output if "pool_weights" in arrays else None
     if "max" not in modes:
         return sums.reshape(sums.shape[0], -1)
     highest = _max(output + arrays["pool_floor"])

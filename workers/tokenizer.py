@@ -6,8 +6,7 @@ Texts to token ids, exactly as transformers does it, without transformers.
 """
 
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -40,12 +39,13 @@ class Tokens(NamedTuple):
 
 
 class _Encoding(Protocol):
-    ids: list[int]
-    overflowing: list[Any]
+    @property
+    def ids(self) -> list[int]: ...
+    @property
+    def overflowing(self) -> list[Any]: ...
 
 
-class _Backend(Protocol):
-    def encode_batch_fast(self, texts: list[str]) -> list[_Encoding]: ...
+_Encode = Callable[[list[str]], Sequence[_Encoding]]
 
 
 class Tokenizer:
@@ -53,8 +53,8 @@ class Tokenizer:
     A tokenizer that cuts at `max_length` tokens, special tokens included.
 
     Its cost is bounded by the limit, not by the text: CHARS_FIRST characters a token are read first. If these fill the
-    limit twice, what follows cannot change the tokens that are kept, since a word or a merge that was cut in two reaches
-    back over far less than a whole limit; else up to CHARS_AT_MOST characters a token are read.
+    limit twice, what follows cannot change the tokens that are kept, since a word or a merge that was cut in two
+    reaches back over far less than a whole limit; else up to CHARS_AT_MOST characters a token are read.
     """
 
     def __init__(self, files: ModelFiles, max_length: int) -> None:
@@ -66,12 +66,12 @@ class Tokenizer:
         self.special_ids = frozenset(facts["special_ids"])
         self._keeps_end = facts["truncation_side"] == "left"
         self.max_chars = 0 if self._keeps_end else max_length * CHARS_AT_MOST
-        self._backend = (_fast if facts["fast"] else _Slow)(files, max_length, facts)
+        self._encode_batch = (_fast if facts["fast"] else _slow)(files, max_length, facts)
 
     def encode(self, texts: Sequence[str]) -> Tokens:
         """Tokenize; raises InvalidInput that names the first item that is no text."""
         first = self.max_length * CHARS_FIRST
-        encodings = self._encode([self._cut(text, first) for text in texts])
+        encodings = list(self._encode([self._cut(text, first) for text in texts]))
         for index, text in enumerate(texts):
             if len(text) > first and len(encodings[index].overflowing) < 2:
                 encodings[index] = self._encode([self._cut(text, self.max_length * CHARS_AT_MOST)])[0]
@@ -79,7 +79,7 @@ class Tokenizer:
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
         ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
         truncated = lengths >= self.max_length
-        for index in np.flatnonzero(truncated):  # exactly as long as the limit, or cut to it?
+        for index in np.flatnonzero(truncated).tolist():  # exactly as long as the limit, or cut to it?
             truncated[index] = bool(encodings[index].overflowing)
         return Tokens(ids, lengths, truncated)
 
@@ -88,9 +88,9 @@ class Tokenizer:
             return text
         return text[-chars:] if self._keeps_end else text[:chars]
 
-    def _encode(self, texts: list[str]) -> list[_Encoding]:
+    def _encode(self, texts: list[str]) -> Sequence[_Encoding]:
         try:
-            return self._backend.encode_batch_fast(texts)
+            return self._encode_batch(texts)
         except TypeError as error:
             raise InvalidInput(_no_text(texts)) from error
 
@@ -106,36 +106,34 @@ def _no_text(texts: Sequence[Any]) -> str:
     return "an item cannot be tokenized"
 
 
-def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Backend:
-    # a preprocessing process is one core; more of them is the user's choice
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:
     from tokenizers import Tokenizer as Backend
 
     backend = Backend.from_file(str(files.built / "family" / _BACKEND))
     backend.encode_special_tokens = facts["split_special_tokens"]
     backend.no_padding()
     backend.enable_truncation(max_length, direction=facts["truncation_side"])
-    return backend
+    return backend.encode_batch_fast
 
 
-class _SlowEncoding(NamedTuple):
+class _Cut(NamedTuple):
     ids: list[int]
     overflowing: list[Any]
 
 
-class _Slow:
-    """A tokenizer that only transformers can run."""
+def _slow(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:
+    """Use a tokenizer that only transformers can run."""
+    tokenizer = _load(files, facts["options"])
 
-    def __init__(self, files: ModelFiles, max_length: int, facts: dict[str, Any]) -> None:
-        self._tokenizer = _load(files, facts["options"])
-        self._max_length = max_length
-
-    def encode_batch_fast(self, texts: list[str]) -> list[_Encoding]:
-        whole = self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-        kept = self._tokenizer(texts, truncation=True, max_length=self._max_length)["input_ids"]
+    def encode(texts: list[str]) -> Sequence[_Encoding]:
+        whole = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+        kept = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
         return [
-            _SlowEncoding(ids, [None] * (len(all_) // len(ids) if ids != all_ else 0)) for ids, all_ in zip(kept, whole)
+            _Cut(cut, [None] * ((len(ids) - len(cut)) // len(cut) + 1) if cut != ids else [])
+            for cut, ids in zip(kept, whole, strict=True)
         ]
+
+    return encode
 
 
 def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: bool) -> Any:
@@ -175,9 +173,9 @@ def _load(files: ModelFiles, options: dict[str, Any]) -> Any:
 
 
 def _lower_case(backend: Any) -> None:
-    from tokenizers.normalizers import Lowercase, Sequence
+    from tokenizers import normalizers
 
-    before = backend.normalizer
-    steps = list(before) if isinstance(before, Sequence) else [before] if before is not None else []
-    if not any(isinstance(step, Lowercase) for step in steps):
-        backend.normalizer = Sequence([Lowercase(), *steps])
+    before: Any = backend.normalizer
+    steps = list(iter(before)) if isinstance(before, normalizers.Sequence) else [before] if before else []
+    if not any(isinstance(step, normalizers.Lowercase) for step in steps):
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])

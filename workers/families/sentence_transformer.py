@@ -23,7 +23,7 @@ _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
 
 def serves(files: ModelFiles) -> bool:
-    """Whether the first module is a Transformer or, without modules, the network is a plain encoder or decoder of text."""
+    """Whether the first module is a Transformer or, without modules, the network is a plain one of text."""
     if modules := modules_of(files.path):
         described = read_json(files.path / "config_sentence_transformers.json") or {}
         kind = modules[0][0]

@@ -1,0 +1,93 @@
+"""Downloads a model from the Hugging Face hub: only the files that are needed, and none that are there already."""
+
+import glob
+import io
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the client is imported
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from tqdm import tqdm
+
+from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
+from infinity_pool.workers.cache import cache_root
+from infinity_pool.workers.content import definition, own_graph
+from infinity_pool.workers.interface import Progress
+from infinity_pool.workers.settings import ModelSettings
+
+_log = logging.getLogger(__name__)
+
+_REFUSED = (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError)
+
+
+def download(settings: ModelSettings, progress: Progress) -> Path:
+    """
+    Give the folder of a repository's files; HF_TOKEN, HF_HOME and HF_ENDPOINT count as everywhere.
+
+    Raises InvalidInput if the hub has no such model for us, and Unavailable if it cannot be reached and the model was
+    never downloaded.
+    """
+    common: dict[str, Any] = {"repo_id": settings.model, "cache_dir": _cache(settings)}
+    revision = settings.revision or None
+    try:
+        info = HfApi().model_info(settings.model, revision=revision, files_metadata=True)
+        sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+        names = definition(sizes) + (own_graph(sizes) if settings.engine == "onnx" else [])
+        bar = _bar(progress, f"downloading {settings.model}", sum(sizes[name] for name in names))
+        patterns = [glob.escape(name) for name in names]
+        return Path(snapshot_download(**common, revision=revision, allow_patterns=patterns, tqdm_class=bar))
+    except _REFUSED as error:
+        raise _refused(settings, error) from error
+    except Exception as error:  # noqa: BLE001 - the client's versions have three HTTP libraries, each with its errors
+        try:
+            folder = Path(snapshot_download(**common, revision=revision, local_files_only=True))
+        except LocalEntryNotFoundError:
+            raise Unavailable(
+                f"model {settings.model!r} is not on this machine, nor the hub in reach: {error}"
+            ) from error
+        _log.warning("the hub cannot be reached (%s): using the copy of %r in %s", error, settings.model, folder)
+        return folder
+
+
+def _cache(settings: ModelSettings) -> Path | None:
+    return cache_root(settings.cache_dir) / "hub" if settings.cache_dir else None  # None: where HF_HOME says
+
+
+def _refused(settings: ModelSettings, error: Exception) -> InfinityError:
+    if isinstance(error, GatedRepoError):
+        return InvalidInput(f"model {settings.model!r} is gated: accept its terms and set HF_TOKEN", param="model")
+    if isinstance(error, RevisionNotFoundError):
+        return InvalidInput(f"model {settings.model!r} has no revision {settings.revision!r}", param="revision")
+    return InvalidInput(
+        f"model {settings.model!r} is no folder here and no model on the hub, unless it is private and HF_TOKEN wrong",
+        param="model",
+    )
+
+
+def _bar(progress: Progress, stage: str, total: int) -> type[tqdm]:
+    """Make the progress bar that the hub's client feeds report to us, and show nothing itself."""
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **(options | {"file": io.StringIO(), "disable": False}))
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown: bool | None = super().update(n)
+            if self.unit == "B" and total:  # the other bars count files
+                progress(stage, min(1.0, self.n / total))
+            return shown
+
+        def display(self, *_: Any, **__: Any) -> bool:
+            return True
+
+    return Bar
