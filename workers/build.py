@@ -7,7 +7,7 @@ It all lies in `files.built`, one folder for each content of the model's files a
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from infinity_pool.workers.cache import read_json, whole_folder, write_json
 from infinity_pool.workers.choices import engine_module, family_module, make_family
@@ -21,20 +21,27 @@ _FAMILY = "family"
 _FACTS = "facts.json"
 
 
-def found(files: ModelFiles, engine: str, device: str, dtype: str) -> tuple[ModelFiles, str] | None:
-    """Give the files with all that was made of them, and the engine's name; None if anything is missing."""
+class Found(NamedTuple):
+    """The files with all that was made of them, the engine, and why `auto` is that one (else empty)."""
+
+    files: ModelFiles
+    engine: str
+    reason: str
+
+
+def found(files: ModelFiles, engine: str, device: str, dtype: str) -> Found | None:
+    """Find what was made; None if anything is missing."""
     facts = read_json(files.built / _FAMILY / _FACTS)
     if facts is None:
         return None
-    if engine == "auto":
-        choice = read_json(_choice(files, device, dtype))
-        if choice is None:
-            return None
-        engine = choice["engine"]
-    converted = read_json(files.built / engine / _FACTS)
+    choice = {"engine": engine, "reason": ""} if engine != "auto" else read_json(_choice(files, device, dtype))
+    if choice is None:
+        return None
+    name = choice["engine"]
+    converted = read_json(files.built / name / _FACTS)
     if converted is None:
         return None
-    return dataclasses.replace(files, extra={**facts, engine: converted}), engine
+    return Found(dataclasses.replace(files, extra={**facts, name: converted}), name, choice["reason"])
 
 
 def build(files: ModelFiles, family_name: str, engine: str, device: str, dtype: str, progress: Progress) -> None:

@@ -18,16 +18,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from infinity_pool.broker.errors import InvalidInput
+
 _LOCK_PATIENCE = 900.0  # seconds; afterwards the work is done twice, which is slow but right
 _MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu")
 
 
 def cache_root(cache_dir: str) -> Path:
-    """Give the folder for what is kept: the user's choice, or `infinity-pool` in the user's cache."""
-    if cache_dir:
-        return Path(cache_dir).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "infinity-pool"
+    """
+    Make the folder for what is kept: the user's choice, or `infinity-pool` in the user's cache.
+
+    Raises InvalidInput if it cannot be made.
+    """
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "infinity-pool"
+    root = Path(cache_dir or default).expanduser().absolute()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"nothing can be kept in {root}: {error.strerror}", param="cache_dir") from error
+    return root
 
 
 def key_of(*parts: Any) -> str:

@@ -28,6 +28,11 @@ def definition(names: Iterable[str]) -> list[str]:
     return sorted({*weights, *heads, *rest})
 
 
+def has_weights(names: Iterable[str]) -> bool:
+    """Whether there are weights that torch can load."""
+    return any(name.endswith((".safetensors", ".bin")) for name in definition(names))
+
+
 def own_graph(names: Iterable[str]) -> list[str]:
     """Choose the model's own ONNX file, with the files of its weights; an empty list if it has none."""
     names = set(names)

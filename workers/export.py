@@ -12,6 +12,7 @@ from infinity_pool.workers.network import load_network
 
 _SAMPLES = ("a text", "another text, which is a little longer than the first")
 _OPSET = 17
+OUTPUT = "last_hidden_state"
 
 
 def export(files: ModelFiles, family: Family, graph: Path) -> None:
@@ -25,7 +26,7 @@ def export(files: ModelFiles, family: Family, graph: Path) -> None:
     rows = family.prepare(Head("embed"), _SAMPLES, {})
     batch = family.collate([rows])
     inputs = tuple(torch.from_numpy(batch[name]) for name in family.inputs)
-    axes = {name: {0: "batch", 1: "length"} for name in (*family.inputs, "last_hidden_state")}
+    axes = {name: {0: "batch", 1: "length"} for name in (*family.inputs, OUTPUT)}
     try:
         with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
             torch.onnx.export(
@@ -33,7 +34,7 @@ def export(files: ModelFiles, family: Family, graph: Path) -> None:
                 inputs,
                 str(graph),
                 input_names=list(family.inputs),
-                output_names=["last_hidden_state"],
+                output_names=[OUTPUT],
                 dynamic_axes=axes,
                 opset_version=_OPSET,
                 dynamo=False,

@@ -82,7 +82,9 @@ def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[
     made = build.found(files, *want)
     if made is None:
         raise WorkerFailed(f"what was made of {files.spec!r} is gone from {files.built}")
-    return made[0], family_name, content, made[1]
+    if made.reason:
+        _log.info("engine auto is %s: %s", made.engine, made.reason)
+    return made.files, family_name, content, made.engine
 
 
 def _dimensions(family: Family, engine: Engine) -> int:

@@ -6,6 +6,7 @@ import torch
 import transformers
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.content import file_names, has_weights
 from infinity_pool.workers.interface import ModelFiles
 
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -24,6 +25,11 @@ def read_config(files: ModelFiles) -> Any:
 
 def load_network(files: ModelFiles, auto_class: str, dtype: torch.dtype, **options: Any) -> Any:
     """Load a network for inference, on the CPU; raises InvalidInput if its weights are missing or do not fit."""
+    names = file_names(files.path)
+    if not has_weights(names):
+        graphs = [name for name in names if name.endswith(".onnx")]
+        found = f", only {', '.join(graphs[:5])}" if graphs else ""
+        raise InvalidInput(f"model {files.spec!r} has no *.safetensors or pytorch_model*.bin{found}", param="model")
     options = files.extra.get("model_options", {}) | options
     loader = getattr(transformers, auto_class)
     try:
