@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -69,7 +69,14 @@ def group_is_gone(error: ResponseError) -> bool:
     return any(word in str(error) for word in _DATA_LOST)
 
 
-async def run_id(redis: Redis) -> str:
-    """Give the identity of the server process behind a connection; a change means that data may be lost."""
+class ServerIdentity(NamedTuple):
+    """The server process behind a connection; another `run_id` means that data may be lost."""
+
+    run_id: str
+    uptime: float  # s
+
+
+async def identify(redis: Redis) -> ServerIdentity:
+    """Ask which server process answers."""
     info = await redis.info("server")
-    return str(info["run_id"])
+    return ServerIdentity(str(info["run_id"]), float(info["uptime_in_seconds"]))

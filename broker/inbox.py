@@ -7,7 +7,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys, scripts
-from infinity_pool.broker.connection import BLOCK_MS, Backoff, command, is_outage, run_id
+from infinity_pool.broker.connection import BLOCK_MS, Backoff, command, identify, is_outage
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Failure, decode_replies
 from infinity_pool.broker.outbox import Ticket
@@ -116,7 +116,7 @@ class Inbox:
     async def _reconnect(self) -> None:
         """After an outage: read again from the beginning, and if another server answers, queue again what waits."""
         try:
-            found = await run_id(self._redis)
+            found = (await identify(self._redis)).run_id
         except Exception as error:
             if not is_outage(error):
                 raise

@@ -1,6 +1,6 @@
 """Which items run together, and when. No Redis, no asyncio, no model."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -46,9 +46,10 @@ class _Line(Generic[T]):
         self._by_age: deque[Entry[T]] = deque()
         self._taken: set[int] = set()
 
-    def add(self, entry: Entry[T]) -> None:
-        insort(self.sorted, entry, key=_order)
-        self._by_age.append(entry)
+    def add(self, entries: list[Entry[T]]) -> None:
+        self._by_age.extend(entries)
+        self.sorted += entries
+        self.sorted.sort()  # numbers differ, so values are never compared; two runs merge in one pass
 
     def oldest(self) -> Entry[T]:
         while self._by_age[0].number in self._taken:
@@ -60,10 +61,6 @@ class _Line(Generic[T]):
         del self.sorted[low:high]
         self._taken.update(entry.number for entry in entries)
         return entries
-
-
-def _order(entry: Entry[T]) -> tuple[int, int]:
-    return entry.length, entry.number
 
 
 class Batcher(Generic[T]):
@@ -89,11 +86,11 @@ class Batcher(Generic[T]):
 
     def add(self, lane: Lane, head: Hashable, items: Iterable[tuple[int, T]]) -> None:
         """Put items, each with its length in tokens, in line."""
-        for length, value in items:
-            line = self._lines.setdefault((lane, head), _Line())
-            self._count += 1
-            self._tokens[lane] += length
-            line.add(Entry(length, self._count, value))
+        entries = [Entry(length, number, value) for number, (length, value) in enumerate(items, self._count)]
+        if entries:
+            self._count += len(entries)
+            self._tokens[lane] += sum(entry.length for entry in entries)
+            self._lines.setdefault((lane, head), _Line()).add(entries)
 
     def take(self) -> list[T]:
         """Give the next batch, items in order of length; empty if nothing is in line."""
@@ -127,7 +124,7 @@ class Batcher(Generic[T]):
 
     def _grow(self, line: list[Entry[T]], oldest: Entry[T]) -> tuple[int, int]:
         """Give the bounds in a sorted line of the batch around the oldest item."""
-        low = bisect_left(line, _order(oldest), key=_order)
+        low = bisect_left(line, oldest)
         high = low + 1
         real = oldest.length
         while low > 0 or high < len(line):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
-from infinity_pool.broker.connection import Backoff, connect, is_outage, run_id
+from infinity_pool.broker.connection import Backoff, connect, identify, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.messages import LANES, Lane
 from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, read_model
@@ -29,8 +30,7 @@ class Intake:
         self._accept = accept
         self._redis = connect(url)
         self._stopping = asyncio.Event()
-        self._calm_since = time.monotonic()
-        self._run_id = ""
+        self._calm_since = -math.inf
 
     def stop(self) -> None:
         """Take no more; `run` returns once the reads that are under way have."""
@@ -93,9 +93,8 @@ class Intake:
 
     async def _notice_restart(self) -> None:
         """Give everybody time to show a heartbeat to a server that has just come up."""
-        found = await run_id(self._redis)
-        if found != self._run_id:
-            self._run_id, self._calm_since = found, time.monotonic()
+        server = await identify(self._redis)
+        self._calm_since = max(self._calm_since, time.monotonic() - server.uptime)
 
     async def _reap_once(self) -> None:
         status = await read_model(self._redis, self._consumer.model)

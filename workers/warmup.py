@@ -13,6 +13,7 @@ _GOOD_ENOUGH = 0.97  # of the best throughput
 _LARGEST = {"cpu": 4096}  # padded tokens tried on a kind of device
 _LARGEST_ELSEWHERE = 131_072
 _REPEATS = 3
+_HANDLING = 150e-6  # s; what forming, starting and taking apart a batch costs besides the network
 
 
 class Measured(NamedTuple):
@@ -93,4 +94,5 @@ def _overhead(points: list[tuple[int, float]]) -> int:
     if many == few or long <= short:
         return many
     per_token = (long - short) / (many - few)
-    return max(0, int((short - per_token * few) / per_token))
+    fixed = max(0.0, short - per_token * few) + _HANDLING
+    return int(fixed / per_token)

@@ -1,0 +1,60 @@
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.preprocess import Preprocessor, Request
+
+FILES = ModelFiles(Path(), {}, "dummy")
+
+
+@pytest.fixture(params=[0, 1, 2])
+async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Preprocessor]:
+    pool = Preprocessor("dummy", FILES, request.param)
+    await pool.start()
+    yield pool
+    pool.close()
+
+
+def texts(*texts: object, **options: object) -> Request:
+    return Request("embed", list(texts), options)
+
+
+async def test_jobs_alike_are_prepared_in_one_call(pool: Preprocessor) -> None:
+    prepared, errors = await pool.prepare([texts("a" * 8, "b" * 12), texts("c" * 40)])
+
+    [one] = prepared
+    assert one.rows.lengths.tolist() == [2, 3, 10]
+    assert one.jobs == [0, 1]
+    assert errors == {}
+
+
+async def test_jobs_with_other_options_are_prepared_apart(pool: Preprocessor) -> None:
+    prepared, _ = await pool.prepare([texts("a"), texts("b", dimensions=2), texts("c")])
+
+    assert [one.jobs for one in prepared] == [[0, 2], [1]]
+
+
+async def test_a_bad_job_fails_alone(pool: Preprocessor) -> None:
+    prepared, errors = await pool.prepare([texts("a"), texts(7), texts("c"), texts("d", dimensions=0)])
+
+    assert sorted(place for one in prepared for place in one.jobs) == [0, 2]
+    assert {place: type(error) for place, error in errors.items()} == {1: InvalidInput, 3: InvalidInput}
+
+
+async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
+    pool = Preprocessor("dummy", FILES, 1)
+    await pool.start()
+    for _ in range(3):
+        for child in psutil.Process().children():
+            if "spawn_main" in " ".join(child.cmdline()):
+                os.kill(child.pid, signal.SIGKILL)
+        outcomes = await asyncio.gather(*(pool.prepare([texts("a" * 8)]) for _ in range(10)))
+        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2]] * 10
+    pool.close()
