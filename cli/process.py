@@ -10,7 +10,6 @@ import uvloop
 from infinity_pool.broker.errors import InfinityError, InvalidInput
 from infinity_pool.broker.settings import CommonSettings
 from infinity_pool.cli.logs import start_logging
-from infinity_pool.workers.supervise import EXIT_REFUSED
 
 EXIT_INTERRUPTED = 130
 """The exit code of a process that was told twice to stop, and did so at once."""
@@ -18,14 +17,18 @@ EXIT_INTERRUPTED = 130
 _log = logging.getLogger(__name__)
 
 
-def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a process's main coroutine and give its exit code; an error that we foresaw is one line on stderr."""
+def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any, int]], *, refused: int = 1) -> int:
+    """
+    Run a process's main coroutine and give its exit code: `refused` for input that will never do.
+
+    An error that we foresaw is one line on stderr.
+    """
     start_logging(settings.log_level, settings.log_format)
     try:
         return uvloop.run(main())
     except InfinityError as error:
         _log.debug("ended by", exc_info=error)
         click.echo(f"error: {error}", err=True)
-        return EXIT_REFUSED if isinstance(error, InvalidInput) else 1
+        return refused if isinstance(error, InvalidInput) else 1
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -9,6 +9,7 @@ from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
 from infinity_pool.workers.settings import WorkerSettings
+from infinity_pool.workers.supervise import EXIT_REFUSED
 
 
 @click.command(params=settings_options(WorkerSettings))
@@ -16,7 +17,7 @@ from infinity_pool.workers.settings import WorkerSettings
 def command(**values: Any) -> None:
     """Take jobs for one model from Redis and run them."""
     settings = read(WorkerSettings, values)
-    sys.exit(run_process(settings, lambda: _work(settings)))
+    sys.exit(run_process(settings, lambda: _work(settings), refused=EXIT_REFUSED))
 
 
 async def _work(settings: WorkerSettings) -> int:
