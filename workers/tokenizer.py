@@ -65,45 +65,48 @@ class Tokenizer:
         self.pad_id: int = facts["pad_id"]
         self.special_ids = frozenset(facts["special_ids"])
         self._keeps_end = facts["truncation_side"] == "left"
-        self.max_chars = 0 if self._keeps_end else max_length * CHARS_AT_MOST
-        self._encode_batch = (_fast if facts["fast"] else _slow)(files, max_length, facts)
+        self._first, self._most = max_length * CHARS_FIRST, max_length * CHARS_AT_MOST
+        self.max_chars = 0 if self._keeps_end else self._most
+        self._encode = (_fast if facts["fast"] else _slow)(files, max_length, facts)
 
-    def encode(self, texts: Sequence[str]) -> Tokens:
-        """Tokenize; raises InvalidInput that names the first item that is no text."""
-        first = self.max_length * CHARS_FIRST
-        encodings = list(self._encode([self._cut(text, first) for text in texts]))
-        for index, text in enumerate(texts):
-            if len(text) > first and len(encodings[index].overflowing) < 2:
-                encodings[index] = self._encode([self._cut(text, self.max_length * CHARS_AT_MOST)])[0]
+    def encode(self, texts: Sequence[str], prefix: str = "") -> Tokens:
+        """Tokenize, each with `prefix` in front; raises InvalidInput that names the first item that is no text."""
+        if not all(isinstance(text, str) for text in texts):
+            raise _not_text(texts)
+        encodings = self._encodings([prefix + text for text in texts] if prefix else texts)
         rows = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
         ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
-        truncated = lengths >= self.max_length
-        for index in np.flatnonzero(truncated).tolist():  # exactly as long as the limit, or cut to it?
+        truncated = np.fromiter((len(text) > self._most for text in texts), np.bool_, len(rows))
+        for index in np.flatnonzero(lengths >= self.max_length).tolist():  # as long as the limit, or cut to it?
             truncated[index] = bool(encodings[index].overflowing)
         return Tokens(ids, lengths, truncated)
+
+    def _encodings(self, texts: Sequence[str]) -> list[_Encoding]:
+        try:
+            encodings = list(self._encode([self._cut(text, self._first) for text in texts]))
+            for index, text in enumerate(texts):
+                if len(text) > self._first and len(encodings[index].overflowing) < 2:
+                    encodings[index] = self._encode([self._cut(text, self._most)])[0]
+        except TypeError as error:
+            raise _not_text(texts) from error
+        return encodings
 
     def _cut(self, text: str, chars: int) -> str:
         if len(text) <= chars:
             return text
         return text[-chars:] if self._keeps_end else text[:chars]
 
-    def _encode(self, texts: list[str]) -> Sequence[_Encoding]:
-        try:
-            return self._encode_batch(texts)
-        except TypeError as error:
-            raise InvalidInput(_no_text(texts)) from error
 
-
-def _no_text(texts: Sequence[Any]) -> str:
+def _not_text(texts: Sequence[Any]) -> InvalidInput:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            return f"item {index} is no text but {type(text).__name__}"
+            return InvalidInput(f"item {index} is no text but {type(text).__name__}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            return f"item {index} is not valid Unicode: a lone surrogate at character {error.start}"
-    return "an item cannot be tokenized"
+            return InvalidInput(f"item {index} is not Unicode: half of a surrogate pair at character {error.start}")
+    return InvalidInput("an item cannot be tokenized")
 
 
 def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:

