@@ -1,6 +1,7 @@
 """infinity status: the models, their workers, what waits for them, and how fast it goes."""
 
 import asyncio
+import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import click
 import orjson
 from redis.asyncio import Redis
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -21,10 +22,9 @@ from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
 from infinity_pool.broker.settings import CommonSettings, option
+from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
-
-_WIDTH = 160  # columns, where there is no terminal to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class StatusSettings(CommonSettings):
     interval: float = option("Seconds over which rates are measured.", default=1.0, minimum=0.1)
     json: bool = option("Print JSON instead of tables.", default=False)
     watch: bool = option("Go on until Ctrl-C.", default=False)
+    here: bool = option("Print nothing; exit with 0 if a worker on this host is ready, else with 1.", default=False)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def command(**values: Any) -> None:
 async def _status(settings: StatusSettings) -> int:
     async with connect(settings.redis_url) as redis:
         before = await _look(redis)
+        if settings.here:
+            return 0 if is_ready_here(before) else 1
         if settings.watch and not settings.json:
             await _watch(redis, before, settings.interval)
         while True:
@@ -96,6 +99,11 @@ async def _look(redis: Redis) -> Look:
         if not is_outage(error):
             raise
         raise Unavailable(f"the queue cannot be reached: {error}") from error
+
+
+def is_ready_here(look: Look) -> bool:
+    """Say whether a worker on this host is ready."""
+    return any(worker.state == "ready" and worker.host == platform.node() for worker in look.workers().values())
 
 
 def rates(before: Look, after: Look) -> Rates:
@@ -177,5 +185,4 @@ def _print(look: Look, rates: Rates, *, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(to_json(look, rates)))
     else:
-        console = Console()
-        console.print(tables(look, rates), width=None if console.is_terminal else _WIDTH)
+        console().print(tables(look, rates))

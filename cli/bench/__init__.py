@@ -19,6 +19,7 @@ from infinity_pool.cli.bench.load import Amount, Outcome, Target, run
 from infinity_pool.cli.bench.report import Bare, Report, Row
 from infinity_pool.cli.bench.scenarios import SCENARIOS, Clients, Scenario
 from infinity_pool.cli.bench.settings import BenchSettings
+from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 
 
@@ -31,7 +32,7 @@ def command(**values: Any) -> None:
         report = uvloop.run(_bench(settings, scenarios))
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    Console().print(report.table())
+    console().print(report.table())
     for line in report.errors():
         click.echo(line, err=True)
     if settings.json:
