@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+import transformers as real_transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 WIDTH = 64
 POSITIONS = 128
+
+transformers: Any = real_transformers  # its own types refuse what its own documentation shows
 
 _CORPUS = [
     "the quick brown fox jumps over the lazy dog",

@@ -109,7 +109,7 @@ class Family(Protocol):
         """Pad several sets of rows into the arrays of one batch, items in order."""
         ...
 
-    def reduce(self, output: Any, batch: Batch) -> Any:
+    def reduce(self, output: Any, batch: Any) -> Any:
         """
         Cut the network's output down, on its device: [n, length, hidden] to [n, width] for a pooled vector.
 

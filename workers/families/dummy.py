@@ -63,7 +63,7 @@ class Dummy:
         """Join the rows."""
         return {"chars": np.concatenate([part.fixed["chars"] for part in rows])}
 
-    def reduce(self, output: Any, batch: Batch) -> Any:
+    def reduce(self, output: Any, batch: Any) -> Any:
         """Repeat each length 13 times: float32 [n, 13]."""
         return np.repeat(batch["chars"].astype(np.float32)[:, None], _WIDTH, axis=1)
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from infinity_pool.workers.tokenizer import Tokenizer
 _log = logging.getLogger(__name__)
 
 _OPTIONS = ("dimensions", "normalize", "prompt", "prompt_name")
+_PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
 
@@ -88,7 +90,7 @@ class SentenceTransformer:
         self._default_prompt: str | None = facts["default_prompt_name"]
         self._steps = Steps(facts["steps"], files.built / "family", facts["hidden_size"])
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
-        self._prompt_tokens: dict[str, int] = {}
+        self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check `dimensions`, `normalize`, `prompt` and `prompt_name`."""
@@ -97,7 +99,7 @@ class SentenceTransformer:
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
         self._check_dimensions(options.get("dimensions"))
-        if options.get("normalize") not in (None, True, False):
+        if not isinstance(options.get("normalize"), bool | None):
             raise InvalidInput(f"normalize must be true or false, not {options['normalize']!r}", param="normalize")
         self._prompt(options)
         raw = self._steps.normalizes and options.get("normalize") is False
@@ -132,7 +134,7 @@ class SentenceTransformer:
             batch[_RAW] = np.ones(len(mask), np.bool_)
         return batch | pooling_arrays(self._steps.modes, mask, prompts)
 
-    def reduce(self, output: Any, batch: Batch) -> Any:
+    def reduce(self, output: Any, batch: Any) -> Any:
         """Pool, and run the modules that follow: [n, length, hidden] to [n, width]."""
         return self._steps.run(output, batch, normalize=_RAW not in batch)
 
@@ -141,7 +143,7 @@ class SentenceTransformer:
         width = options.get("dimensions") or self.dimensions
         cut = outputs[:, :width]
         wanted = options.get("normalize")
-        again = self._steps.normalizes and head.variant != _RAW and "dimensions" in options
+        again = self._steps.normalizes and head.variant != _RAW and options.get("dimensions")
         return np.asarray(unit(cut)) if wanted or again else cut
 
     def _check_dimensions(self, dimensions: Any) -> None:
@@ -160,22 +162,17 @@ class SentenceTransformer:
         if prompt is None:
             name = name if name is not None else self._default_prompt
             if name is not None and name not in self._prompts:
-                raise InvalidInput(
-                    f"no prompt_name {name!r}; there are {', '.join(self._prompts)}", param="prompt_name"
-                )
+                names = ", ".join(self._prompts)
+                raise InvalidInput(f"there is no prompt_name {name!r}, only {names}", param="prompt_name")
             return self._prompts[name] if name is not None else ""
         if not isinstance(prompt, str):
             raise InvalidInput(f"prompt must be a text, not {type(prompt).__name__}", param="prompt")
         return prompt
 
-    def _count_prompt(self, prompt: str) -> int:
+    def _tokens_of_prompt(self, prompt: str) -> int:
         """Count the tokens that belong to a prompt: all of it alone, without a special token at its end."""
-        if not prompt:
-            return 0
-        if prompt not in self._prompt_tokens:
-            ids = self._tokenizer.encode([prompt]).ids
-            self._prompt_tokens[prompt] = len(ids) - (int(ids[-1]) in self._tokenizer.special_ids)
-        return self._prompt_tokens[prompt]
+        ids = self._tokenizer.encode([prompt]).ids.tolist() if prompt else []
+        return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.special_ids)
 
 
 def _max_length(files: ModelFiles) -> int:
