@@ -86,9 +86,9 @@ class Consumer:
             return []
         return self._deliveries(lane, *reply, orphan=False)
 
-    async def dead(self, alive: Collection[str]) -> dict[Lane, list[str]]:
-        """Name each lane's consumers that are not among the living."""
-        return {lane: [name for name in await self._consumers(lane) if name not in alive] for lane in LANES}
+    async def dead(self, lane: Lane, alive: Collection[str]) -> list[str]:
+        """Name a lane's consumers that are not among the living."""
+        return [name for name in await self._consumers(lane) if name not in alive]
 
     async def reap(self, lane: Lane, consumer: str, most: int = 64) -> list[Delivery]:
         """Take over up to `most` jobs of a consumer whose heartbeat is gone; remove it once it holds none."""

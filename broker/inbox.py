@@ -59,6 +59,8 @@ class Inbox:
         if await scripts.run(self._redis, "channel", [self.key], [int(CHANNEL_EXPIRY * 1000)]):
             self._last = b"0"
             self._lost()
+        if not self._run_id:
+            self._run_id = (await identify(self._redis)).run_id
 
     async def listen(self) -> None:
         """Hand out replies until told to stop; an outage is waited out."""

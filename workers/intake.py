@@ -4,8 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from redis.asyncio import Redis
 
@@ -40,23 +39,25 @@ class Intake:
     async def run(self) -> None:
         """Take from both lanes side by side until stopped."""
         async with asyncio.TaskGroup() as group:
-            watchers = [group.create_task(work, name=name) for work, name in self._watches()]
+            hearing = group.create_task(self._hear_cancelled(), name="cancelled")
             takers = [group.create_task(self._take(lane), name=f"take {lane}") for lane in LANES]
             await asyncio.wait(takers)
-            for watcher in watchers:
-                watcher.cancel()
+            hearing.cancel()
         await self._redis.aclose()
 
-    def _watches(self) -> list[tuple[Coroutine[Any, Any, None], str]]:
-        return [(self._reap(), "reap"), (self._hear_cancelled(), "cancelled")]
-
     async def _take(self, lane: Lane) -> None:
-        """Take one lane's jobs; after any trouble, and now and then, ask for what was sent but never arrived."""
-        checked, backoff = 0.0, Backoff()
+        """
+        Take one lane's jobs, and at each heartbeat those that others left.
+
+        It is one loop, since a job is given to this worker before it is held: two that looked at once would both
+        take what the other is just receiving for lost.
+        """
+        checked, backoff = -math.inf, Backoff()
         while not self._stopping.is_set():
             try:
                 if time.monotonic() - checked > HEARTBEAT:
                     await self._adopt(lane)
+                    await self._reap(lane)
                     checked = time.monotonic()
                 if room := await self._holdings.room(lane, HEARTBEAT):
                     await self._hand_over(await self._consumer.take(lane, room))
@@ -65,45 +66,35 @@ class Intake:
                 if not is_outage(error):
                     raise
                 logger.warning("cannot take jobs: %s", error)
-                checked, self._calm_since = 0.0, time.monotonic()
+                checked, self._calm_since = -math.inf, time.monotonic()
                 await backoff.pause()
 
     async def _adopt(self, lane: Lane) -> None:
+        """Accept what was sent to this worker and never arrived, as after a connection that broke."""
         lost = await self._consumer.recover(lane, self._holdings.entries(lane))
         if lost:
             logger.warning("%d jobs of the %s lane had been sent here and not arrived", len(lost), lane)
             await self._hand_over(lost)
 
+    async def _reap(self, lane: Lane) -> None:
+        """Take over what dead workers held, unless the queue itself was in trouble a moment ago."""
+        await self._notice_restart()
+        if time.monotonic() - self._calm_since < 2 * EXPIRY:
+            return
+        status = await read_model(self._redis, self._consumer.model)
+        for name in await self._consumer.dead(lane, [self._consumer.id, *(worker.id for worker in status.workers)]):
+            if taken := await self._consumer.reap(lane, name):
+                logger.warning("took over %d jobs of worker %s, which is dead", len(taken), name)
+                await self._hand_over(taken)
+
     async def _hand_over(self, deliveries: list[Delivery]) -> None:
         if deliveries:
             await self._accept(deliveries)
-
-    async def _reap(self) -> None:
-        """Take over what dead workers held, unless the queue itself was in trouble a moment ago."""
-        while True:
-            await asyncio.sleep(HEARTBEAT)
-            try:
-                await self._notice_restart()
-                if time.monotonic() - self._calm_since > 2 * EXPIRY:
-                    await self._reap_once()
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                self._calm_since = time.monotonic()
 
     async def _notice_restart(self) -> None:
         """Give everybody time to show a heartbeat to a server that has just come up."""
         server = await identify(self._redis)
         self._calm_since = max(self._calm_since, time.monotonic() - server.uptime)
-
-    async def _reap_once(self) -> None:
-        status = await read_model(self._redis, self._consumer.model)
-        dead = await self._consumer.dead([self._consumer.id, *(worker.id for worker in status.workers)])
-        for lane, names in dead.items():
-            for name in names:
-                if taken := await self._consumer.reap(lane, name):
-                    logger.warning("took over %d jobs of worker %s, which is dead", len(taken), name)
-                    await self._accept(taken)
 
     async def _hear_cancelled(self) -> None:
         """Drop jobs whose callers have gone; a message that is missed costs only work."""

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from infinity_pool.broker.connection import Backoff, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
@@ -19,6 +20,8 @@ from infinity_pool.workers.preprocess import Prepared, Preprocessor, Request
 
 MOST_STARTS = 3
 """How often a job is started in all before it goes to the dead letters: the first delivery, then as an orphan."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Worker:
         self._answers: list[tuple[Held, Reply]] = []
         self._to_answer = asyncio.Event()
         self._preparing: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup
         self._ending = False
 
     async def accept(self, deliveries: list[Delivery]) -> None:
@@ -66,14 +70,17 @@ class Worker:
                 held.append(Held(delivery, delivery.job))
                 self._holdings.add(held[-1])
         if held:
-            task = asyncio.create_task(self._prepare(held), name="prepare")
-            self._preparing.add(task)
+            self._preparing.add(task := self._start(self._prepare(held), "prepare"))
             task.add_done_callback(self._preparing.discard)
 
     async def run(self) -> None:
-        """Run batches and write answers until `end` is called and nothing is left."""
-        async with asyncio.TaskGroup() as group:
-            answering = group.create_task(self._write_answers(), name="answers")
+        """
+        Run batches and write answers until `end` is called and nothing is left.
+
+        Whatever breaks in here, the whole worker ends with it: its jobs go to others, rather than wait for ever.
+        """
+        async with asyncio.TaskGroup() as self._group:
+            answering = self._start(self._write_answers(), "answers")
             await self._run_batches()
             self._to_answer.set()
             await answering
@@ -115,7 +122,7 @@ class Worker:
             while len(running) >= self._in_flight:
                 _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             if units := self._live(self._batcher.take()):
-                running.add(asyncio.create_task(self._run_batch(units), name="batch"))
+                running.add(self._start(self._run_batch(units), "batch"))
                 await asyncio.sleep(0)  # let it start: the device comes first, then the answers of the last one
             elif len(self._batcher) == 0 and not await self._more():
                 break
@@ -156,10 +163,10 @@ class Worker:
         """Record an orphan's start before it is started; one that was started often enough is not."""
         if not held.delivery.orphan:
             return True
-        starts = 1 + await self._consumer.start(held.delivery)
+        starts = 1 + await _through_outages(lambda: self._consumer.start(held.delivery))
         if starts <= MOST_STARTS:
             return True
-        await self._consumer.bury(held.delivery, f"its worker died {starts - 1} times")
+        await _through_outages(lambda: self._consumer.bury(held.delivery, f"its worker died {starts - 1} times"))
         self._fail(held, DeadLettered(f"the job's worker died each of the {starts - 1} times that it was run"))
         return False
 
@@ -212,26 +219,31 @@ class Worker:
 
     async def _write_answers(self) -> None:
         """Write all that was settled since the last write; a job is held until its answer is written."""
-        backoff = Backoff()
         while not (self._ending and len(self._holdings) == 0):
             await self._to_answer.wait()
             self._to_answer.clear()
             answers, self._answers = self._answers, []
-            if not answers:
-                continue
-            try:
-                await self._consumer.answer([(held.delivery, reply) for held, reply in answers])
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                logger.warning("cannot write answers: %s", error)
-                self._answers[:0] = answers
-                self._to_answer.set()
-                await backoff.pause()
-                continue
-            backoff.reset()
-            for held, _ in answers:
-                self._holdings.remove(held)
+            if answers:
+                pairs = [(held.delivery, reply) for held, reply in answers]
+                await _through_outages(lambda: self._consumer.answer(pairs))
+                for held, _ in answers:
+                    self._holdings.remove(held)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._group.create_task(work, name=name)
+
+
+async def _through_outages(send: Callable[[], Awaitable[T]]) -> T:
+    """Send until it is sent: what was worked out is worth waiting for."""
+    backoff = Backoff()
+    while True:
+        try:
+            return await send()
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.warning("cannot write to the queue: %s", error)
+            await backoff.pause()
 
 
 def _as_ours(error: Exception) -> InfinityError:

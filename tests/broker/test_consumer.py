@@ -117,7 +117,8 @@ async def test_the_dead_are_reaped_and_the_living_are_not(consumer: Consumer, re
         await other.take("online", 25)
         alive = ["w1"]
 
-        assert await consumer.dead(alive) == {"online": ["w2"], "bulk": []}
+        assert await consumer.dead("online", alive) == ["w2"]
+        assert await consumer.dead("bulk", alive) == []
         assert await consumer.reap("online", "w2") == []  # its heartbeat is there, whoever says otherwise
         await forget_worker(redis, "m", "w2")
         taken = await consumer.reap("online", "w2")
@@ -125,7 +126,7 @@ async def test_the_dead_are_reaped_and_the_living_are_not(consumer: Consumer, re
         assert [one.cost for one in taken] == [1, 2]
         assert all(one.orphan for one in taken)
         assert await consumer.reap("online", "w2") == []
-        assert await consumer.dead(alive) == {"online": [], "bulk": []}
+        assert await consumer.dead("online", alive) == []
 
 
 async def test_two_reapers_do_not_both_win(consumer: Consumer, redis_url: str, redis: Redis) -> None:
