@@ -260,7 +260,7 @@ async def test_a_job_that_was_started_often_enough_is_a_dead_letter(redis_url: s
         a_dead_worker_with(client, redis_url, redis, "boom") as call,
     ):
         [row] = await redis.xpending_range(keys.jobs("m", "bulk"), keys.GROUP, "-", "+", 10)
-        await redis.hset(keys.attempts("m"), row["message_id"], 2)  # type: ignore[misc] # two orphan starts
+        await redis.hset(keys.attempts("m"), row["message_id"], 2)  # two orphan starts
         task = asyncio.create_task(running.run())
         beating = asyncio.create_task(_forever(running.beat))
 
