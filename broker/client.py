@@ -146,10 +146,12 @@ class QueueClient:
     ) -> Iterator[Ticket]:
         ttl_ms = None if timeout is None else int(timeout * 1000)
         create_future = asyncio.get_running_loop().create_future
+        first = 0
         for part in split(items, self._watch.limits(model)):
             job_id = f"{self._prefix}-{next(self._numbers)}"
             job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
-            ticket = Ticket(model, job, create_future())
+            ticket = Ticket(model, job, create_future(), first)
+            first += len(part.items)
             self._inbox.expect(ticket)
             yield ticket
 

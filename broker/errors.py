@@ -20,16 +20,23 @@ class InfinityError(Exception):
     """
     An error the caller should hear about.
 
-    `param` names the request field at fault, if one is; `retry_after` is in seconds.
+    `param` names the request field at fault, if one is, and `item` the place in the request of the item at fault, from
+    0; `retry_after` is in seconds.
     """
 
     code: ClassVar[str] = "internal"
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, item: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.item = item
         self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return self.message if self.item is None else f"item {self.item}: {self.message}"
 
     def to_wire(self) -> dict[str, Any]:
         """Give the fields that a reply carries."""
@@ -37,6 +44,7 @@ class InfinityError(Exception):
             "code": self.code,
             "message": self.message,
             "param": self.param,
+            "item": self.item,
             "retry_after": self.retry_after,
         }
 
@@ -108,5 +116,6 @@ def from_wire(fields: dict[str, Any]) -> InfinityError:
     return cls(
         str(fields.get("message", "")),
         param=fields.get("param"),
+        item=fields.get("item"),
         retry_after=fields.get("retry_after"),
     )

@@ -111,7 +111,7 @@ class Inbox:
             if ticket is None or ticket.future.done():
                 continue  # its caller gave up, or it came twice
             if isinstance(reply, Failure):
-                ticket.future.set_exception(reply.error)
+                ticket.fail(reply.error)
             else:
                 ticket.future.set_result(reply)
 

@@ -38,6 +38,7 @@ class Ticket:
     model: str
     job: Job
     future: asyncio.Future[Result]
+    first: int = 0  # the place in its request of its first item
     data: bytes = field(init=False)
     entry: bytes | None = None
     since: float = field(default_factory=time.monotonic)
@@ -48,6 +49,8 @@ class Ticket:
     def fail(self, error: InfinityError) -> None:
         """Settle with an error, if nothing has settled it yet."""
         if not self.future.done():
+            if error.item is not None:
+                error.item += self.first
             self.future.set_exception(error)
 
 

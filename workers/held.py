@@ -46,7 +46,7 @@ class Unit(NamedTuple):
     """One item of a held job, and where its rows are."""
 
     held: Held
-    index: int
+    item: int
     rows: Rows
     place: int
 

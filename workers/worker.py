@@ -179,7 +179,7 @@ class Worker:
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)
         except Exception as error:  # noqa: BLE001 - whatever the network raises is answered, not lost
             if len(units) == 1:
-                self._fail(units[0].held, _as_ours(error))
+                self._fail(units[0].held, _as_ours(error, units[0].item))
                 return
             logger.warning("a batch of %d items failed and is halved: %r", len(units), error)
             middle = len(units) // 2
@@ -195,7 +195,7 @@ class Worker:
     def _scatter(self, units: list[Unit], outputs: Array) -> None:
         for unit, output in zip(units, outputs, strict=True):
             held = unit.held
-            if not held.settled and held.put(unit.index, output):
+            if not held.settled and held.put(unit.item, output):
                 self._finish(held)
 
     def _finish(self, held: Held) -> None:
@@ -247,8 +247,8 @@ async def _through_outages(send: Callable[P, Awaitable[T]], *args: P.args, **kwa
             await backoff.pause()
 
 
-def _as_ours(error: Exception) -> InfinityError:
+def _as_ours(error: Exception, item: int) -> InfinityError:
     if isinstance(error, InfinityError):
         return error
     logger.error("the network failed on one item", exc_info=error)
-    return WorkerFailed(f"the model failed on this item: {type(error).__name__}")
+    return WorkerFailed(f"the model failed on it: {type(error).__name__}", item=item)

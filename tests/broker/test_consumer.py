@@ -191,5 +191,5 @@ async def test_starts_are_counted_until_the_job_is_done(consumer: Consumer, redi
     await consumer.forget([one])
 
     assert not await redis.exists(keys.attempts("m"))
-    [(_, letter)] = await redis.xrange(keys.dead("m"))
-    assert letter[b"reason"] == b"its worker died"
+    [(_, letter)] = await redis.xrange(keys.dead("m"))  # type: ignore[misc] # redis-py allows for None
+    assert letter[b"reason"] == b"its worker died"  # type: ignore[index]

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -20,7 +21,7 @@ from infinity_pool.broker.messages import (
 )
 
 
-def job(**changes: object) -> Job:
+def job(**changes: Any) -> Job:
     return Job("1", "embed", ["a"], {}, "replies", "online", 3)._replace(**changes)
 
 

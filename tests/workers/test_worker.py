@@ -126,6 +126,15 @@ async def test_one_bad_item_fails_alone_and_its_neighbours_are_answered(client: 
     assert (await client.embed("m", "after"))[0] == 5
 
 
+async def test_a_bad_item_is_named_by_its_place_in_the_request(client: QueueClient, running: Running) -> None:
+    texts = ["x"] * 150
+    texts[123] = "x" * POISON
+
+    with pytest.raises(WorkerFailed, match="item 123") as caught:
+        await client.embed("m", texts)
+    assert caught.value.item == 123
+
+
 async def test_one_bad_job_in_a_take_fails_alone_in_preparation(client: QueueClient, running: Running) -> None:
     answers = await asyncio.gather(
         client.submit("m", "embed", ["good"]),
