@@ -58,13 +58,12 @@ def _expand(name: str) -> list[str]:
 
 
 def _accelerators() -> list[str]:
-    """Ask torch, in a process of its own, since it is slow to import and holds on to what it touches."""
-    if not _may_have_accelerator():
-        return []
+    """List the GPUs; most CPU machines are spared the second that torch takes, since they have no driver."""
+    may_have = sys.platform != "linux" or any(Path(node).exists() for node in _DRIVERS)
+    return _ask_torch() if may_have else []
+
+
+def _ask_torch() -> list[str]:
+    """Ask in a process of its own, since torch is slow to import and holds on to the devices it looks at."""
     answer = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)
     return answer.stdout.split() if answer.returncode == 0 else []
-
-
-def _may_have_accelerator() -> bool:
-    """Whether any driver is there: spares most CPU machines the second that torch takes."""
-    return sys.platform != "linux" or any(Path(node).exists() for node in _DRIVERS)

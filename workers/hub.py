@@ -9,11 +9,10 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the client is imported
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
-    LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -37,26 +36,36 @@ def download(settings: ModelSettings, progress: Progress) -> Path:
     Raises InvalidInput if the hub has no such model for us, and Unavailable if it cannot be reached and the model was
     never downloaded.
     """
-    common: dict[str, Any] = {"repo_id": settings.model, "cache_dir": _cache(settings)}
     revision = settings.revision or None
     try:
         info = HfApi().model_info(settings.model, revision=revision, files_metadata=True)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
         names = definition(sizes) + (own_graph(sizes) if settings.engine == "onnx" else [])
-        bar = _bar(progress, f"downloading {settings.model}", sum(sizes[name] for name in names))
-        patterns = [glob.escape(name) for name in names]
-        return Path(snapshot_download(**common, revision=revision, allow_patterns=patterns, tqdm_class=bar))
+        folder = snapshot_download(
+            settings.model,
+            revision=revision,
+            cache_dir=_cache(settings),
+            allow_patterns=[glob.escape(name) for name in names],
+            tqdm_class=_bar(progress, f"downloading {settings.model}", sum(sizes[name] for name in names)),
+        )
     except _REFUSED as error:
         raise _refused(settings, error) from error
     except Exception as error:  # noqa: BLE001 - the client's versions have three HTTP libraries, each with its errors
-        try:
-            folder = Path(snapshot_download(**common, revision=revision, local_files_only=True))
-        except LocalEntryNotFoundError:
-            raise Unavailable(
-                f"model {settings.model!r} is not on this machine, nor the hub in reach: {error}"
-            ) from error
-        _log.warning("the hub cannot be reached (%s): using the copy of %r in %s", error, settings.model, folder)
-        return folder
+        return _downloaded_before(settings, error)
+    return Path(folder)
+
+
+def _downloaded_before(settings: ModelSettings, error: Exception) -> Path:
+    config = try_to_load_from_cache(
+        settings.model, "config.json", cache_dir=_cache(settings), revision=settings.revision or None
+    )
+    if not isinstance(config, str):
+        raise Unavailable(
+            f"model {settings.model!r} is not on this machine, and the hub cannot be reached: {error}"
+        ) from error
+    folder = Path(config).parent
+    _log.warning("the hub cannot be reached (%s): model %r is taken from %s", error, settings.model, folder)
+    return folder
 
 
 def _cache(settings: ModelSettings) -> Path | None:
@@ -68,10 +77,8 @@ def _refused(settings: ModelSettings, error: Exception) -> InfinityError:
         return InvalidInput(f"model {settings.model!r} is gated: accept its terms and set HF_TOKEN", param="model")
     if isinstance(error, RevisionNotFoundError):
         return InvalidInput(f"model {settings.model!r} has no revision {settings.revision!r}", param="revision")
-    return InvalidInput(
-        f"model {settings.model!r} is no folder here and no model on the hub, unless it is private and HF_TOKEN wrong",
-        param="model",
-    )
+    what = "is no folder here and no model on the hub, or it is private and HF_TOKEN not of one who may read it"
+    return InvalidInput(f"model {settings.model!r} {what}", param="model")
 
 
 def _bar(progress: Progress, stage: str, total: int) -> type[tqdm]:

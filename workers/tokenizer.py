@@ -147,6 +147,10 @@ def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: b
     """
     tokenizer = _load(files, options)
     if tokenizer.is_fast:
+        if tokenizer.vocab_size <= len(tokenizer.all_special_ids):  # made of nothing, since there are no files
+            raise InvalidInput(
+                f"no tokenizer for {files.spec!r}: there is no tokenizer.json or vocabulary", param="model"
+            )
         if lower_case:
             _lower_case(tokenizer.backend_tokenizer)
         (folder / _BACKEND).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers import build
 from infinity_pool.workers.choices import engine_module, make_family
 from infinity_pool.workers.detect import detect
-from infinity_pool.workers.interface import Engine, Family, ModelFiles
+from infinity_pool.workers.interface import Engine, Family
 from infinity_pool.workers.loading import LoadedModel, load_model
 from infinity_pool.workers.locate import locate
 from infinity_pool.workers.settings import ModelSettings
@@ -39,24 +40,21 @@ def minilm(request: pytest.FixtureRequest, cache_dir: str) -> LoadedModel:
     return load_model(ModelSettings(model=MINILM, engine=request.param, cache_dir=cache_dir), "cpu", ignore_progress)
 
 
-def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Family, Engine]:
-    """Load a tiny model as `load_model` does, but make in this process what it makes in another, which is faster."""
+def prepare_here(folder: Path, engine: str = "torch", **settings: Any) -> build.Found:
+    """Make what `load_model` makes of a tiny model, anew and in this process, which is faster than in another."""
     files = locate(ModelSettings(model=str(folder), **settings), ignore_progress)
-    files = dataclasses.replace(files, built=folder / ".built")
+    files = dataclasses.replace(files, built=Path(tempfile.mkdtemp(prefix=".built-", dir=folder)))
     build.build(files, detect(files), engine, "cpu", "auto", ignore_progress)
     found = build.found(files, engine, "cpu", "auto")
     assert found is not None
-    family = make_family(detect(files), found.files)
+    return found
+
+
+def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Family, Engine]:
+    """Load a tiny model as `load_model` does."""
+    found = prepare_here(folder, engine, **settings)
+    family = make_family("sentence_transformer", found.files)
     return family, engine_module(found.engine).load(found.files, family, "cpu", "auto")
-
-
-def described_here(folder: Path) -> ModelFiles:
-    """Give a tiny model's files with their description."""
-    files = dataclasses.replace(locate(ModelSettings(model=str(folder)), ignore_progress), built=folder / ".built")
-    build.build(files, detect(files), "torch", "cpu", "auto", ignore_progress)
-    found = build.found(files, "torch", "cpu", "auto")
-    assert found is not None
-    return found.files
 
 
 def embed(family: Family, engine: Engine, texts: Sequence[str], **options: Any) -> Array:

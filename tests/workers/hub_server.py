@@ -23,6 +23,7 @@ class Hub(ThreadingHTTPServer):
         self.files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         self.token = token
         self.fetched: list[str] = []
+        self.strange: list[str] = []
 
     @property
     def url(self) -> str:
@@ -39,6 +40,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(self.path.partition("?")[0])
         hub = self.server
+        if not path.startswith(("/api/models/", f"/{hub.repository}/")):
+            hub.strange.append(path)
         known = path.startswith((f"/api/models/{hub.repository}", f"/{hub.repository}/"))
         if not known or (hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}"):
             self._send(b"", 404, {"X-Error-Code": "RepoNotFound"})
@@ -85,7 +88,7 @@ def _sha256(file: Path) -> str:
 def serve_hub(repository: str, folder: Path, token: str = "") -> Iterator[Hub]:
     """Run a hub for a while."""
     with Hub(repository, folder, token) as hub:
-        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread = threading.Thread(target=hub.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield hub

@@ -33,8 +33,8 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
     for name in own_graph(names)[:1]:
         graph = look(files.path / name)
         fault = graph.fault((*family.inputs, *_DERIVED))
-        if fault is None or (graph.output and graph.dtype != "float32" and not has_weights(names)):
-            _log.warning("model %r: %s %s", files.spec, name, fault) if fault else None
+        quantised = graph.output is not None and graph.dtype != "float32"
+        if fault is None or (quantised and not has_weights(names)):
             return {"own": name, "output": graph.output, "dtype": graph.dtype}
         _log.warning("model %r: its own %s %s; exporting another", files.spec, name, fault)
     progress("exporting to ONNX", None)
@@ -45,16 +45,19 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
 def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     """Open the graph; raises InvalidInput on a dtype it has not, or a device that ONNX Runtime does not really use."""
     facts = files.extra["onnx"]
-    if dtype not in ("auto", facts["dtype"]):
-        raise InvalidInput(f"the onnx engine runs {facts['dtype']}, not {dtype}; torch has both", param="dtype")
-    graph = files.path / facts["own"] if facts["own"] else files.built / "onnx" / _EXPORTED
-    return OnnxEngine(graph, facts["output"], device, facts["dtype"])
+    own, kind = facts["own"], facts["dtype"]
+    if dtype not in ("auto", kind):
+        raise InvalidInput(f"the onnx engine runs {kind}, not {dtype}; torch has both", param="dtype")
+    level = logging.INFO if kind == "float32" else logging.WARNING
+    _log.log(level, "model %r: running %s, which is %s", files.spec, f"its own {own}" if own else "an export", kind)
+    return OnnxEngine(files.path / own if own else files.built / "onnx" / _EXPORTED, facts["output"], device, kind)
 
 
 class OnnxEngine:
     """A graph in ONNX Runtime."""
 
     def __init__(self, graph: Path, output: str, device: str, dtype: str) -> None:
+        self.graph = graph
         self.device = device
         self.dtype = dtype
         self._session = _session(graph, device)

@@ -1,0 +1,175 @@
+"""Whose ONNX file is run, and where."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from tests.tiny_models import WIDTH, pooling, save_modules, save_network
+from tests.workers.conftest import embed, load_here, prepare_here
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.choices import engine_module, make_family
+from infinity_pool.workers.content import own_graph
+from infinity_pool.workers.engines.onnx import OnnxEngine
+from infinity_pool.workers.interface import Engine
+
+TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_modules(save_network("bert", tmp_path / "model"), pooling("mean"), ("Normalize", {}))
+
+
+@pytest.fixture
+def exported(folder: Path, tmp_path: Path) -> Path:
+    """An ONNX file of that model."""
+    graph = tmp_path / "exported.onnx"
+    shutil.copy(prepare_here(folder, "onnx").files.built / "onnx" / "model.onnx", graph)
+    return graph
+
+
+def graph_file(engine: Engine) -> str:
+    assert isinstance(engine, OnnxEngine)
+    return str(engine.graph)
+
+
+def test_the_names_a_graph_may_have() -> None:
+    variants = [
+        "onnx/model_O4.onnx",
+        "onnx/model_qint8_arm64.onnx",
+        "onnx/model_quint8_avx2.onnx",
+        "model_quantized.onnx",
+    ]
+
+    assert own_graph(variants) == []
+    assert own_graph([*variants, "model.onnx"]) == ["model.onnx"]
+    assert own_graph([*variants, "model.onnx", "onnx/model.onnx"]) == ["onnx/model.onnx"]
+    assert own_graph(["onnx/model.onnx", "onnx/model.onnx_data"]) == ["onnx/model.onnx", "onnx/model.onnx_data"]
+
+
+@pytest.mark.parametrize("place", ["onnx/model.onnx", "model.onnx"])
+def test_a_models_own_graph_is_run(place: str, folder: Path, exported: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = embed(*load_here(folder, "torch"), TEXTS)
+    (folder / "onnx").mkdir()
+    shutil.copy(exported, folder / place)
+    (folder / "onnx" / "model_quantized.onnx").write_bytes(b"another")
+
+    with caplog.at_level("INFO"):
+        family, engine = load_here(folder, "onnx")
+
+    assert graph_file(engine) == str(folder / place)
+    assert f"running its own {place}, which is float32" in caplog.text
+    np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
+
+
+def test_a_graph_with_other_inputs_than_the_tokenizers(folder: Path, exported: Path) -> None:
+    """Some exports lack token types, some have them for tokenizers that do not make them, and 32-bit ones exist."""
+    config = folder / "tokenizer_config.json"
+    settings = json.loads(config.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}
+    config.write_text(json.dumps(settings))
+    model = onnx.load(exported)
+    assert {node.name for node in model.graph.input} == {"input_ids", "attention_mask", "token_type_ids"}
+    (folder / "onnx").mkdir()
+    onnx.save(model, folder / "onnx" / "model.onnx")
+
+    family, engine = load_here(folder, "onnx")
+
+    assert family.inputs == ("input_ids", "attention_mask")
+    np.testing.assert_allclose(embed(family, engine, TEXTS), embed(*load_here(folder), TEXTS), atol=1e-5)
+
+
+def test_a_quantised_graph_is_not_run_where_there_are_weights(
+    folder: Path, exported: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = embed(*load_here(folder), TEXTS)
+    quantize_dynamic(exported, folder / "model.onnx", weight_type=QuantType.QInt8)
+
+    family, engine = load_here(folder, "onnx")
+
+    assert graph_file(engine) != str(folder / "model.onnx")
+    assert "its own model.onnx is int8, not float32" in caplog.text
+    np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine_name", ["onnx", "auto"])
+def test_a_quantised_graph_alone_says_so(
+    engine_name: str, folder: Path, exported: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quantize_dynamic(exported, folder / "model.onnx", weight_type=QuantType.QInt8)
+    (folder / "model.safetensors").unlink()
+
+    family, engine = load_here(folder, engine_name)
+
+    assert (engine.dtype, graph_file(engine)) == ("int8", str(folder / "model.onnx"))
+    assert "running its own model.onnx, which is int8" in caplog.text
+    assert embed(family, engine, TEXTS).shape == (3, WIDTH)
+
+
+def test_a_graph_that_pools_itself_is_replaced(folder: Path, exported: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = onnx.load(exported)
+    hidden = model.graph.output[0].name
+    model.graph.node.append(onnx.helper.make_node("ReduceMean", [hidden], ["sentence_embedding"], axes=[1], keepdims=0))
+    del model.graph.output[:]
+    vector = onnx.helper.make_tensor_value_info("sentence_embedding", onnx.TensorProto.FLOAT, ["batch", WIDTH])
+    model.graph.output.append(vector)
+    onnx.save(model, folder / "model.onnx")
+
+    load_here(folder, "onnx")
+
+    assert "gives no vector for each token; exporting another" in caplog.text
+
+
+@pytest.mark.parametrize("engine_name", ["torch", "onnx", "auto"])
+def test_variants_alone_are_named(engine_name: str, folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model_quantized.onnx")
+
+    with pytest.raises(InvalidInput, match=r"has no .*safetensors or .*bin, only model_quantized\.onnx"):
+        load_here(folder, engine_name)
+
+
+def test_a_file_that_is_no_graph(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"not a graph")
+
+    with pytest.raises(InvalidInput, match=r"model\.onnx is no ONNX file"):
+        load_here(folder, "onnx")
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "words"),
+    [
+        ("cuda:0", "auto", "this onnxruntime has no CUDAExecutionProvider"),
+        ("mps", "auto", "the onnx engine has no device 'mps'"),
+        ("cpu", "bfloat16", "the onnx engine runs float32, not bfloat16"),
+    ],
+)
+def test_what_it_cannot_run_is_refused(device: str, dtype: str, words: str, folder: Path) -> None:
+    files = prepare_here(folder, "onnx").files
+    family = make_family("sentence_transformer", files)
+    if device == "cuda:0" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        words = "onnxruntime cannot use cuda:0 here"
+
+    with pytest.raises(InvalidInput, match=words):
+        engine_module("onnx").load(files, family, device, dtype)
+
+
+def test_one_cpu_is_enough(folder: Path, exported: Path) -> None:
+    """A process that is bound to one CPU gets one thread, and no complaint about the others."""
+    code = (
+        "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "from pathlib import Path;"
+        "from infinity_pool.workers.engines.onnx import OnnxEngine;"
+        "OnnxEngine(Path(sys.argv[1]), 'last_hidden_state', 'cpu', 'float32');"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(exported)], capture_output=True, text=True, check=True)
+
+    assert done.stderr == ""

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.tiny_models import pooling, save_modules, save_network
+from tests.workers.conftest import embed, load_here, prepare_here
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.choices import engine_module, make_family
+from infinity_pool.workers.interface import Engine
+
+TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_modules(save_network("bert", tmp_path), pooling("mean"), ("Normalize", {}))
+
+
+def load(folder: Path, dtype: str) -> Engine:
+    files = prepare_here(folder).files
+    return engine_module("torch").load(files, make_family("sentence_transformer", files), "cpu", dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_near_and_says_so(dtype: str, folder: Path) -> None:
+    family, whole = load_here(folder)
+    half = load(folder, dtype)
+
+    vectors = embed(family, half, TEXTS)
+
+    assert (whole.dtype, half.dtype) == ("float32", dtype)
+    assert vectors.dtype == np.float32
+    assert (vectors * embed(family, whole, TEXTS)).sum(1).min() > 0.999
+
+
+def test_weights_of_half_precision_are_run_in_float32(folder: Path) -> None:
+    weights = {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    _, engine = load_here(folder)
+
+    assert engine.dtype == "float32"
+
+
+def test_no_gradients_are_kept(folder: Path) -> None:
+    family, engine = load_here(folder)
+    batch = family.collate([family.prepare(family.head("embed", {}), TEXTS, {})])
+    seen = []
+
+    engine.run(batch, lambda output, tensors: seen.append(output) or family.reduce(output, tensors))  # type: ignore[func-returns-value]
+
+    assert isinstance(seen[0], torch.Tensor)
+    assert not seen[0].requires_grad
+
+
+def test_missing_weights_are_not_made_up(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "attention" in name)
+    save_file({key: tensor for key, tensor in weights.items() if key != name}, folder / "model.safetensors")
+
+    with pytest.raises(InvalidInput, match=f"has no weights for {name}"):
+        load_here(folder)
+
+
+def test_an_unknown_dtype(folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="torch has no dtype 'float3'"):
+        load(folder, "float3")

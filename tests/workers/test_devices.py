@@ -1,0 +1,76 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers import devices
+from infinity_pool.workers.devices import expand, usable_cpus
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_accelerators", lambda: ["cuda:0", "cuda:1"])
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_accelerators", list)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("cpu", ["cpu"]),
+        ("auto", ["cuda:0", "cuda:1"]),
+        ("", ["cuda:0", "cuda:1"]),
+        ("cuda", ["cuda:0", "cuda:1"]),
+        ("cuda:1", ["cuda:1"]),
+        ("cuda:1, cpu", ["cuda:1", "cpu"]),
+        ("cuda:0,cuda:1", ["cuda:0", "cuda:1"]),
+    ],
+)
+@pytest.mark.usefixtures("two_gpus")
+def test_with_gpus(device: str, expected: list[str]) -> None:
+    assert expand(device) == expected
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_one() -> None:
+    assert expand("auto") == ["cpu"]
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("device", ["cuda:2", "mps", "gpu", "cpu:0", "cuda:x", "cpu,tpu"])
+def test_what_is_not_there_is_named(device: str) -> None:
+    with pytest.raises(InvalidInput, match=f"no device '{device.rpartition(',')[2]}'") as caught:
+        expand(device)
+
+    assert caught.value.param == "device"
+
+
+def test_asking_torch_does_not_import_it() -> None:
+    code = "import sys; from infinity_pool.workers import devices; print(devices._ask_torch(), 'torch' in sys.modules)"
+
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert answer.strip() in ("[] False", "['cuda:0'] False", "['mps'] False")
+
+
+def test_a_process_bound_to_one_cpu_has_one() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "from infinity_pool.workers.devices import usable_cpus; print(usable_cpus())"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+@pytest.mark.parametrize(("quota", "most"), [("50000 100000", 1), ("150000 100000", 2), ("max 100000", 10_000)])
+def test_a_containers_quota_counts(quota: str, most: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = devices.Path(str(tmp_path)) / "cpu.max"
+    file.write_text(quota)
+    monkeypatch.setattr(devices, "_CGROUP_QUOTA", file)
+
+    assert usable_cpus() == min(most, len(os.sched_getaffinity(0)))
