@@ -5,6 +5,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -170,9 +171,14 @@ class QueueClient:
     def _outbox(self, model: str) -> Outbox:
         outbox = self._outboxes.get(model)
         if outbox is None:
-            outbox = self._outboxes[model] = Outbox(self._redis, keys.check_name(model), self._limits)
+            limits = partial(self._limits_of, model)
+            outbox = self._outboxes[model] = Outbox(self._redis, keys.check_name(model), limits)
             self._start(outbox.run(), f"jobs of {model}")
         return outbox
+
+    def _limits_of(self, model: str) -> QueueLimits:
+        best = self._watch.best(model)
+        return self._limits.at(best.tokens_per_second if best else 0.0)
 
     def _queue_again(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,17 +18,25 @@ from infinity_pool.broker.messages import LANES, Job, Result, encode_job
 GIVE_UP = 3.5
 """Seconds for which a write is tried during an outage before its callers are told."""
 
+WORK_WAITING = 60.0
+"""Seconds of work, at the speed that the workers measure, that may wait in a lane unless a number is set."""
+
+_LEAST_TOKENS = 100_000  # whatever a worker says before it has run much
 _WRITE_BYTES = 4 * 2**20  # in one write
 
 logger = logging.getLogger(__name__)
 
 
 class QueueLimits(NamedTuple):
-    """How much may wait for one model, queued or held, before more is refused."""
+    """How much may wait in one lane of a model, queued or held, before more is refused; no tokens: WORK_WAITING."""
 
     items: int = 32_000
-    tokens: int = 50_000_000
+    tokens: int = 0
     bytes: int = 512 * 2**20
+
+    def at(self, tokens_per_second: float) -> "QueueLimits":
+        """Give the limits for a model whose workers run so fast together."""
+        return self._replace(tokens=self.tokens or max(_LEAST_TOKENS, int(WORK_WAITING * tokens_per_second)))
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +68,7 @@ Group = list[Ticket]  # the jobs of one request: all are queued, or none
 class Outbox:
     """The writer of one model's jobs: one write at a time, each as large as what came meanwhile."""
 
-    def __init__(self, redis: Redis, model: str, limits: QueueLimits) -> None:
+    def __init__(self, redis: Redis, model: str, limits: Callable[[], QueueLimits]) -> None:
         self._redis = redis
         self._model = model
         self._limits = limits
@@ -95,7 +103,7 @@ class Outbox:
 
     async def _write_groups(self) -> None:
         while groups := self._next():
-            args: list[Any] = [*self._limits]
+            args: list[Any] = [*self._limits()]
             for group in groups:
                 args.append(len(group))
                 for ticket in group:

@@ -58,3 +58,8 @@ def gather(units: list[Unit]) -> tuple[list[Unit], list[Rows]]:
         sets.setdefault(id(unit.rows), []).append(unit)
     ordered = [unit for group in sets.values() for unit in group]
     return ordered, [group[0].rows.select([unit.place for unit in group]) for group in sets.values()]
+
+
+def padded_tokens(units: list[Unit]) -> int:
+    """Give the tokens of a batch, padding included."""
+    return max(int(unit.rows.lengths[unit.place]) for unit in units) * len(units)

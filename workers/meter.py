@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from infinity_pool.workers.held import Held, Unit
+from infinity_pool.workers.held import Held, Unit, padded_tokens
 
 _SMOOTHING = 0.1  # the weight of the newest measurement
 
@@ -36,11 +36,10 @@ class Meter:
 
     def ran(self, units: list[Unit], seconds: float) -> None:
         """Count one batch."""
-        lengths = [int(unit.rows.lengths[unit.place]) for unit in units]
-        tokens, padded = sum(lengths), max(lengths) * len(units)
+        tokens = sum(int(unit.rows.lengths[unit.place]) for unit in units)
         self.items_done += len(units)
         self.tokens_done += tokens
-        self.padded_done += padded
+        self.padded_done += padded_tokens(units)
         self.batches_done += 1
         self.run_seconds += seconds
         self.last_batch = time.monotonic()

@@ -11,8 +11,10 @@ from infinity_pool.broker.connection import Backoff, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.errors import DeadLettered, DeadlineExceeded, InfinityError, WorkerFailed
 from infinity_pool.broker.messages import Array, Failure, Reply, Result
+from infinity_pool.workers.allowance import Allowance
 from infinity_pool.workers.batching import Batcher
-from infinity_pool.workers.held import Held, Unit, gather
+from infinity_pool.workers.faults import DeviceLost, OutOfMemory
+from infinity_pool.workers.held import Held, Unit, gather, padded_tokens
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.interface import Engine, Family, Rows
 from infinity_pool.workers.meter import Meter
@@ -50,6 +52,7 @@ class Worker:
         self._family = family
         self._engine = engine
         self._batcher = batcher
+        self._allowance = Allowance(batcher.budget)
         self._holdings = holdings
         self._meter = meter
         self._in_flight = in_flight
@@ -177,17 +180,28 @@ class Worker:
         started = time.perf_counter()
         try:
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)
+        except DeviceLost:
+            raise  # the next process will have the jobs, and a device
         except Exception as error:  # noqa: BLE001 - whatever the network raises is answered, not lost
-            if len(units) == 1:
-                self._fail(units[0].held, _as_ours(error, units[0].item))
-                return
-            logger.warning("a batch of %d items failed and is halved: %r", len(units), error)
-            middle = len(units) // 2
-            await self._compute(units[:middle])
-            await self._compute(units[middle:])
+            await self._halve(units, error)
             return
         self._meter.ran(units, time.perf_counter() - started)
+        self._allowance.went_well()
         self._scatter(units, outputs)
+        self._batcher.budget = self._allowance.now
+
+    async def _halve(self, units: list[Unit], error: Exception) -> None:
+        if isinstance(error, OutOfMemory):
+            self._allowance.was_too_much(padded_tokens(units))
+            self._batcher.budget = self._allowance.now
+        if len(units) == 1:
+            self._fail(units[0].held, _as_ours(error, units[0].item))
+            return
+        if not isinstance(error, OutOfMemory):
+            logger.warning("a batch of %d items failed and is halved: %r", len(units), error)
+        middle = len(units) // 2
+        await self._compute(units[:middle])
+        await self._compute(units[middle:])
 
     def _forward(self, rows: list[Rows]) -> Array:
         return self._engine.run(self._family.collate(rows), self._family.reduce)

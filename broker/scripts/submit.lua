@@ -1,50 +1,53 @@
 -- Put jobs on a model's streams, or refuse them.
 -- KEYS  1 stream of online jobs   2 stream of bulk jobs   3 waiting counters
--- ARGV  1 most items   2 most tokens   3 most bytes waiting   then groups, each all or nothing:
+-- ARGV  1 most items   2 most tokens   3 most bytes that may wait in one lane   then groups, each of one lane and
+--       all or nothing:
 --       number of jobs, then for each job: lane (1 online, 2 bulk), cost, items, job
 -- Gives for each group a list of entry ids, or 0 where it was refused.
 local lanes = { 'online', 'bulk' }
 local limits = { tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) }
 local names = { ':items', ':tokens', ':bytes' }
-local waiting = { 0, 0, 0 }
-for unit, name in ipairs(names) do
-  for _, lane in ipairs(lanes) do
-    waiting[unit] = waiting[unit] + tonumber(redis.call('HGET', KEYS[3], lane .. name) or 0)
+local waiting, added = { {}, {} }, { { 0, 0, 0 }, { 0, 0, 0 } }
+for lane, prefix in ipairs(lanes) do
+  for unit, name in ipairs(names) do
+    waiting[lane][unit] = tonumber(redis.call('HGET', KEYS[3], prefix .. name) or 0)
   end
 end
 
-local added = { { 0, 0, 0 }, { 0, 0, 0 } }
+local function measure(first)
+  return { tonumber(ARGV[first + 2]), tonumber(ARGV[first + 1]), #ARGV[first + 3] }
+end
+
+local function fits(lane, new)
+  for unit = 1, 3 do
+    -- An empty lane takes anything, or a request over the limit could never be served.
+    if waiting[lane][unit] > 0 and waiting[lane][unit] + new[unit] > limits[unit] then return false end
+  end
+  return true
+end
+
+local function add(first)
+  local lane, counts = tonumber(ARGV[first]), measure(first)
+  for unit = 1, 3 do
+    waiting[lane][unit] = waiting[lane][unit] + counts[unit]
+    added[lane][unit] = added[lane][unit] + counts[unit]
+  end
+  return redis.call('XADD', KEYS[lane], '*', 'c', ARGV[first + 1], 'n', ARGV[first + 2], 'j', ARGV[first + 3])
+end
+
 local answers = {}
 local at = 4
 while at <= #ARGV do
-  local jobs = tonumber(ARGV[at])
-  local new = { 0, 0, 0 }
+  local jobs, new = tonumber(ARGV[at]), { 0, 0, 0 }
   for job = 0, jobs - 1 do
-    local first = at + 1 + 4 * job
-    new[1] = new[1] + tonumber(ARGV[first + 2])
-    new[2] = new[2] + tonumber(ARGV[first + 1])
-    new[3] = new[3] + #ARGV[first + 3]
+    for unit, count in ipairs(measure(at + 1 + 4 * job)) do new[unit] = new[unit] + count end
   end
-  local fits = true
-  for unit = 1, 3 do
-    -- An empty queue takes anything, or a request over the limit could never be served.
-    if waiting[unit] > 0 and waiting[unit] + new[unit] > limits[unit] then fits = false end
+  local answer = 0
+  if fits(tonumber(ARGV[at + 1]), new) then
+    answer = {}
+    for job = 0, jobs - 1 do answer[job + 1] = add(at + 1 + 4 * job) end
   end
-  if fits then
-    local ids = {}
-    for job = 0, jobs - 1 do
-      local first = at + 1 + 4 * job
-      local lane, cost, items, data = tonumber(ARGV[first]), ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
-      ids[#ids + 1] = redis.call('XADD', KEYS[lane], '*', 'c', cost, 'n', items, 'j', data)
-      added[lane][1] = added[lane][1] + tonumber(items)
-      added[lane][2] = added[lane][2] + tonumber(cost)
-      added[lane][3] = added[lane][3] + #data
-    end
-    for unit = 1, 3 do waiting[unit] = waiting[unit] + new[unit] end
-    answers[#answers + 1] = ids
-  else
-    answers[#answers + 1] = 0
-  end
+  answers[#answers + 1] = answer
   at = at + 1 + 4 * jobs
 end
 

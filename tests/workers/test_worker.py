@@ -19,6 +19,7 @@ from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker
 from infinity_pool.workers.batching import Batcher, Budget
 from infinity_pool.workers.engines.dummy import DummyEngine
 from infinity_pool.workers.families.dummy import Dummy
+from infinity_pool.workers.faults import OutOfMemory
 from infinity_pool.workers.held import Unit
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
@@ -37,10 +38,15 @@ class Breaking(DummyEngine):
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.seconds = 0.0
+        self.memory = 10_000  # items
+        self.entered = 0
 
     def run(self, batch: Batch, reduce: Reduce) -> Array:
+        self.entered += 1
         time.sleep(self.seconds)
         self.batches.append(batch["chars"].tolist())
+        if len(batch["chars"]) > self.memory:
+            raise OutOfMemory
         if POISON in batch["chars"]:
             raise RuntimeError("this one breaks the network")
         return super().run(batch, reduce)
@@ -126,6 +132,17 @@ async def test_one_bad_item_fails_alone_and_its_neighbours_are_answered(client: 
     assert (await client.embed("m", "after"))[0] == 5
 
 
+async def test_a_device_without_room_gets_smaller_batches(client: QueueClient, running: Running) -> None:
+    running.engine.memory = 5
+
+    rows = await client.embed("m", ["x" * 40] * 64, lane="online")
+
+    assert len(rows) == 64
+    running.engine.batches.clear()
+    await client.embed("m", ["x" * 40] * 64, lane="online")
+    assert max(map(len, running.engine.batches)) <= 5  # it has learnt: nothing is tried in vain
+
+
 async def test_a_bad_item_is_named_by_its_place_in_the_request(client: QueueClient, running: Running) -> None:
     texts = ["x"] * 150
     texts[123] = "x" * POISON
@@ -154,7 +171,8 @@ async def test_one_bad_job_in_a_take_fails_alone_in_preparation(client: QueueCli
 async def test_expired_jobs_are_not_run(client: QueueClient, running: Running) -> None:
     running.engine.seconds = 0.5
     first = asyncio.create_task(client.embed("m", "first"))
-    await asyncio.sleep(0.1)
+    while not running.engine.entered:
+        await asyncio.sleep(0.01)
 
     with pytest.raises(DeadlineExceeded):
         await client.embed("m", "too late", timeout=0.2)
@@ -168,7 +186,8 @@ async def test_expired_jobs_are_not_run(client: QueueClient, running: Running) -
 async def test_what_a_caller_left_is_not_run(client: QueueClient, running: Running) -> None:
     running.engine.seconds = 0.3
     first = asyncio.create_task(client.embed("m", "first"))
-    await asyncio.sleep(0.1)
+    while not running.engine.entered:
+        await asyncio.sleep(0.01)
     left = [asyncio.create_task(client.embed("m", "x" * 77)) for _ in range(20)]
     await asyncio.sleep(0.1)
     for call in left:
