@@ -2,7 +2,9 @@
 
 import logging
 import sys
+import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
@@ -15,13 +17,18 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S%z")
         self._tracebacks = tracebacks
 
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record; the message holds no line breaks, so the only one is before an exception."""
+        text = super().format(record)
+        return text if self._tracebacks else text.replace("\n", ": ")
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Keep line breaks out, so that what a caller sends cannot look like a line of ours."""
         return super().formatMessage(record).replace("\r", "\\r").replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """Tell an exception in one line, or in full when asked to."""
-        return super().formatException(ei) if self._tracebacks else f"  caused by {_brief(ei[1])}"
+        return super().formatException(ei) if self._tracebacks else _brief(ei[1])
 
 
 class JsonFormatter(logging.Formatter):
@@ -62,5 +69,8 @@ def start_logging(level: str, form: str) -> None:
     logging.captureWarnings(True)
 
 
-def _brief(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}".replace("\n", "\\n")
+def _brief(error: BaseException) -> str:
+    """Say what an exception is, and where it came from."""
+    said = f"{type(error).__name__}: {error}".replace("\n", "\\n")
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{said} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else said

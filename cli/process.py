@@ -21,7 +21,7 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
     """
     Run a process's main coroutine and give its exit code: `refused` for input that will never do.
 
-    An error that we foresaw is one line on stderr.
+    An error that we foresaw is one line on stderr; any other is one in the log, with its traceback at level debug.
     """
     start_logging(settings.log_level, settings.log_format)
     try:
@@ -32,3 +32,6 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
         return refused if isinstance(error, InvalidInput) else 1
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except Exception:  # noqa: BLE001 - the process ends here, and its log should say why in a line
+        _log.critical("ended by an error that nobody foresaw", exc_info=True)
+        return 1

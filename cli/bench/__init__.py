@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,17 +61,20 @@ async def _run(settings: BenchSettings, name: str, scenario: Scenario, target: T
 def _rows(name: str, scenario: Scenario, outcomes: Sequence[Outcome], bare: dict[str, float]) -> Iterator[Row]:
     """Give a row for the clients in front and, where there are others behind, one for them."""
     front = [outcome.front for outcome in outcomes]
-    yield Row(name, scenario.about, front, _bare_row(scenario.clients, bare))
     behind = [outcome.behind for outcome in outcomes if outcome.behind]
     if scenario.behind and behind:
+        yield Row(name, scenario.about, front)
         yield Row(f"{name} behind", scenario.about, behind, _bare_row(scenario.behind, bare))
+    else:
+        yield Row(name, scenario.about, front, _bare_row(scenario.clients, bare))
 
 
 def _bare_row(clients: Clients, bare: dict[str, float]) -> Bare | None:
+    """Give what to compare with: a single client waits for single texts, many clients make batches."""
     if not bare:
         return None
     alone = clients.count == clients.items == 1
-    return Bare(bare[clients.lengths], bare["single_ms"] if alone else math.nan)
+    return Bare(p50=bare["single_ms"]) if alone else Bare(bare[clients.lengths])
 
 
 def _scenarios(names: str) -> dict[str, Scenario]:

@@ -24,10 +24,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Bare:
-    """A model run by itself: texts per second in sorted batches, and the median time of a single one, in ms."""
+    """A model run by itself: texts per second in sorted batches, or the median time of a single one, in ms."""
 
-    items_per_second: float
+    items_per_second: float = math.nan
     p50: float = math.nan
+
+    def __str__(self) -> str:
+        return f"{_short(self.items_per_second)} items/s" if math.isnan(self.p50) else f"{_short(self.p50)} ms"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Report:
         """Give one object for each row and server."""
         return [
             {"scenario": row.name, "about": row.about, "server": name, **_numbers(measured)}
-            | ({"bare_items_per_s": row.bare.items_per_second, "bare_p50_ms": row.bare.p50} if row.bare else {})
+            | ({"bare": str(row.bare)} if row.bare else {})
             for row in self.rows
             for name, measured in zip(self.servers, row.servers, strict=True)
         ]
@@ -98,16 +101,17 @@ def _ratios(row: Row) -> Mapping[str, list[str]]:
         ratios["the other"] = [_ratio(mine, theirs) for mine, theirs in pairs]
     if row.bare:
         items = _ratio(first.items_per_second, row.bare.items_per_second)
-        ratios[f"bare ({_short(row.bare.items_per_second)} items/s)"] = [
+        ratios[f"bare ({row.bare})"] = [
             "",
             items,
-            _ratio(first.percentile(50), row.bare.p50) if not math.isnan(row.bare.p50) else "",
+            _ratio(first.percentile(50), row.bare.p50),
         ]
     return ratios
 
 
 def _ratio(mine: float, theirs: float) -> str:
-    return f"{mine / theirs:.2f}x" if theirs and not math.isnan(theirs) else ""
+    known = theirs and not math.isnan(mine) and not math.isnan(theirs)
+    return f"{mine / theirs:.2f}x" if known else ""
 
 
 def _short(number: float) -> str:

@@ -157,7 +157,7 @@ def test_percentiles_are_in_milliseconds() -> None:
 def test_the_table_has_ratios_to_the_other_server_and_to_the_bare_model() -> None:
     quick = Measured(4, 1.0, [0.01] * 100)
     slow = Measured(4, 2.0, [0.02] * 100, Counter({"500 oops": 3}))
-    report = Report(["a:1", "b:2"], [Row("s2", "about", [quick, slow], Bare(500.0, 5.0))])
+    report = Report(["a:1", "b:2"], [Row("s2", "about", [quick, slow], Bare(500.0))])
     console = Console(width=120)
     with console.capture() as captured:
         console.print(report.table())
