@@ -84,18 +84,18 @@ def choices_of(option: Option) -> list[str]:
 
 
 def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:
-    required = field.default is MISSING
-    default = None if required else field.default
+    extra: dict[str, Any] = {"required": True}
+    if field.default is not MISSING:
+        shown = field.default != ""
+        extra = {"default": (field.default,) if repeated else field.default, "show_default": shown}
     return SettingOption(
         [field.name, *_flags(field.name, option, kind)],
         type=_click_type(option, kind),
-        required=required,
-        default=(default,) if repeated and not required else default,
         multiple=repeated,
         envvar=[variable(field.name), *(variable(alias) for alias in option.aliases)],
         show_envvar=True,
-        show_default=default not in (None, ""),
         help=option.help,
+        **extra,
     )
 
 
