@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_pool.broker.errors import WorkerFailed
+from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.workers import build
 from infinity_pool.workers.cache import alone, cache_root, key_of, maker_versions
 from infinity_pool.workers.child import run_in_child
@@ -63,6 +63,8 @@ def load_model(settings: ModelSettings, device: str, progress: Progress) -> Load
 
 def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[ModelFiles, str, str, str]:
     """Give the files with what was made of them, their family, their content's hash, and the engine."""
+    if settings.engine not in ("auto", *ENGINES):
+        raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
     if settings.engine == _DUMMY:
         return ModelFiles(Path(), {}, settings.model, max_length=settings.max_length or None), _DUMMY, "", _DUMMY
     progress("finding the model", None)

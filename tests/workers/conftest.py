@@ -40,12 +40,12 @@ def minilm(request: pytest.FixtureRequest, cache_dir: str) -> LoadedModel:
     return load_model(ModelSettings(model=MINILM, engine=request.param, cache_dir=cache_dir), "cpu", ignore_progress)
 
 
-def prepare_here(folder: Path, engine: str = "torch", **settings: Any) -> build.Found:
+def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **settings: Any) -> build.Found:
     """Make what `load_model` makes of a tiny model, anew and in this process, which is faster than in another."""
     files = locate(ModelSettings(model=str(folder), **settings), ignore_progress)
     files = dataclasses.replace(files, built=Path(tempfile.mkdtemp(prefix=".built-", dir=folder)))
-    build.build(files, detect(files), engine, "cpu", "auto", ignore_progress)
-    found = build.found(files, engine, "cpu", "auto")
+    build.build(files, detect(files), engine, "cpu", dtype, ignore_progress)
+    found = build.found(files, engine, "cpu", dtype)
     assert found is not None
     return found
 

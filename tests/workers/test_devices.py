@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_asking_torch_does_not_import_it() -> None:
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert answer.strip() in ("[] False", "['cuda:0'] False", "['mps'] False")
+    assert answer.endswith("] False\n")
 
 
 def test_a_process_bound_to_one_cpu_has_one() -> None:
@@ -68,8 +69,8 @@ def test_a_process_bound_to_one_cpu_has_one() -> None:
 
 
 @pytest.mark.parametrize(("quota", "most"), [("50000 100000", 1), ("150000 100000", 2), ("max 100000", 10_000)])
-def test_a_containers_quota_counts(quota: str, most: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = devices.Path(str(tmp_path)) / "cpu.max"
+def test_a_containers_quota_counts(quota: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cpu.max"
     file.write_text(quota)
     monkeypatch.setattr(devices, "_CGROUP_QUOTA", file)
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import transformers
@@ -111,7 +110,7 @@ def test_random_words_do_not_fill_the_memory(both: Both) -> None:
 
 
 def test_a_tokenizer_that_only_transformers_runs(tmp_path: Path) -> None:
-    slow = transformers.CanineTokenizer()
+    slow = transformers.CanineTokenizer()  # type: ignore[no-untyped-call]
     slow.save_pretrained(tmp_path)
     transformers.CanineConfig().save_pretrained(tmp_path)
     (tmp_path / ".built" / "family").mkdir(parents=True)
@@ -144,4 +143,4 @@ def test_a_surrogate_far_behind_is_that_items(tmp_path: Path) -> None:
 def test_ids_are_small_arrays(both: Both) -> None:
     tokens = both.ours.encode(["a text", "another"])
 
-    assert (tokens.ids.dtype, tokens.lengths.dtype, tokens.truncated.dtype) == (np.int32, np.int32, np.bool_)
+    assert [array.dtype.name for array in tokens] == ["int32", "int32", "bool"]
