@@ -1,19 +1,25 @@
 """How this project connects to Redis."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
+
+from infinity_pool.broker.errors import InvalidInput
 
 BLOCK_MS = 500
 """How long a blocking read waits for something to come; it is never cancelled, so it bounds how long a stop takes."""
 
 _SOCKET_TIMEOUT = 10.0  # s; far over BLOCK_MS, so a blocked read is no error, and a dead host is noticed
+_CONNECT_TIMEOUT = 3.0  # s
+_SENTINEL_PORT = "26379"
 _DATA_LOST = ("NOGROUP", "UNBLOCKED")
 
 
@@ -21,18 +27,77 @@ def connect(url: str, *, max_connections: int = 32) -> Redis:
     """
     Open a client whose callers wait for a free connection instead of failing.
 
-    Nothing is retried here: a command repeated behind our back could add a job twice.
+    `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://` a node of a cluster, and
+    `redis+sentinel://host,host/service/db` the sentinels of a service; the last two also with `rediss`. Nothing is
+    retried here: a command repeated behind our back could add a job twice. Raises InvalidInput, naming `redis_url`.
     """
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=max_connections,
-        timeout=_SOCKET_TIMEOUT,
-        socket_timeout=_SOCKET_TIMEOUT,
-        socket_connect_timeout=5.0,
-        retry=Retry(NoBackoff(), 0),
-        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+    scheme, _, rest = url.partition("://")
+    base, _, kind = scheme.partition("+")
+    try:
+        if kind == "cluster":
+            return _connect_cluster(f"{base}://{rest}")
+        if kind == "sentinel":
+            return _connect_sentinel(base, rest)
+        return Redis.from_pool(_pool(url, max_connections))
+    except ValueError as error:  # never with the URL, which may hold a password
+        raise InvalidInput(f"the Redis URL cannot be used: {error}", param="redis_url") from None
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "socket_timeout": _SOCKET_TIMEOUT,
+        "socket_connect_timeout": _CONNECT_TIMEOUT,
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
+def _pool(url: str, max_connections: int) -> BlockingConnectionPool:
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return BlockingConnectionPool.from_url(
+        url, max_connections=max_connections, timeout=_SOCKET_TIMEOUT, **keepalive, **_options()
     )
-    return Redis.from_pool(pool)
+
+
+def _connect_cluster(url: str) -> Redis:
+    """Open a client of a cluster, which has the methods of a client that are used here."""
+    return cast(Redis, RedisCluster.from_url(url, socket_keepalive=True, **_options()))
+
+
+def _connect_sentinel(base: str, rest: str) -> Redis:
+    """Open a client of the master that sentinels name, `user:password@host:port,host:port/service/db`."""
+    credentials, _, places = rest.rpartition("@")
+    hosts, _, path = places.partition("/")
+    service, _, db = path.partition("/")
+    user, _, password = credentials.partition(":")
+    if not service:
+        raise ValueError("after the sentinels, /SERVICE names what they watch")
+    secure: dict[str, Any] = {"ssl": True} if base == "rediss" else {}
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        [_address(host) for host in hosts.split(",")], **_options(), **secure
+    )
+    master = sentinel.master_for(
+        service,
+        connection_pool_class=_SentinelPool,
+        db=int(db or 0),
+        username=unquote(user) or None,
+        password=unquote(password) or None,
+        socket_keepalive=True,
+    )
+    return cast(Redis, master)
+
+
+class _SentinelPool(SentinelConnectionPool):
+    """Connections to the master; it closes those to the sentinels too, which redis-py leaves open."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
+def _address(host: str) -> tuple[str, int]:
+    name, _, port = host.rpartition(":") if ":" in host else (host, "", _SENTINEL_PORT)
+    return name.strip("[]"), int(port)
 
 
 class Backoff:
@@ -54,9 +119,13 @@ class Backoff:
 
 
 async def command(redis: Redis, *parts: Any) -> Any:
-    """Send one raw command; on a pipeline, put it in line."""
-    reply = redis.execute_command(*parts)  # type: ignore[no-untyped-call] # redis-py leaves it untyped
-    return await reply if isinstance(reply, Awaitable) else reply
+    """Send one raw command."""
+    return await redis.execute_command(*parts)  # type: ignore[no-untyped-call] # redis-py leaves it untyped
+
+
+def put(pipe: Pipeline, *parts: Any) -> None:
+    """Put one raw command in line on a pipeline."""
+    pipe.execute_command(*parts)
 
 
 def is_outage(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from infinity_pool.broker import keys, scripts
-from infinity_pool.broker.connection import BLOCK_MS, command, connect, group_is_gone
+from infinity_pool.broker.connection import BLOCK_MS, command, connect, group_is_gone, put
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import LANES, Job, Lane, Reply, decode_job, encode_job, encode_replies
 from infinity_pool.broker.streams import Entry, entries_of
@@ -123,7 +123,7 @@ class Consumer:
         async with self._redis.pipeline(transaction=False) as pipe:
             for channel, replies in channels.items():
                 # NOMKSTREAM: a listener that is gone took its channel along, and gets nothing that would stay for ever.
-                await command(pipe, "XADD", channel, "NOMKSTREAM", "*", "r", encode_replies(replies))
+                put(pipe, "XADD", channel, "NOMKSTREAM", "*", "r", encode_replies(replies))
             await pipe.execute()
         await self.forget([delivery for delivery, _ in answers])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys, scripts
-from infinity_pool.broker.connection import BLOCK_MS, Backoff, command, identify, is_outage
+from infinity_pool.broker.connection import BLOCK_MS, Backoff, identify, is_outage, put
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Failure, decode_replies
 from infinity_pool.broker.outbox import Ticket
@@ -81,7 +81,7 @@ class Inbox:
         self._closing = True
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
-                await command(pipe, "XADD", self.key, "NOMKSTREAM", "*", "closing", "")  # ends a read that is blocked
+                put(pipe, "XADD", self.key, "NOMKSTREAM", "*", "closing", "")  # ends a read that is blocked
                 pipe.delete(self.key)
                 await pipe.execute()
         except Exception as error:
@@ -91,8 +91,8 @@ class Inbox:
 
     async def _read(self) -> None:
         async with self._redis.pipeline(transaction=False) as pipe:
-            await command(pipe, "XTRIM", self.key, "MINID", self._after(self._last))
-            await command(pipe, "XREAD", "COUNT", _MOST_ENTRIES, "BLOCK", BLOCK_MS, "STREAMS", self.key, self._last)
+            put(pipe, "XTRIM", self.key, "MINID", self._after(self._last))
+            put(pipe, "XREAD", "COUNT", _MOST_ENTRIES, "BLOCK", BLOCK_MS, "STREAMS", self.key, self._last)
             _, reply = await pipe.execute()
         for entry, fields in entries_of(reply):
             self._last = entry

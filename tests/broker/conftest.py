@@ -45,6 +45,10 @@ class Echo:
             except RedisError:
                 await self.answer(await self.consumer.recover(lane, []))
 
+    async def close(self) -> None:
+        await self.consumer.close()
+        await self.redis.aclose()
+
     async def answer(self, taken: list[Delivery]) -> None:
         jobs = [(one, one.job) for one in taken if one.job]
         self.seen += [job for _, job in jobs]
@@ -62,8 +66,7 @@ async def echo(redis_url: str) -> AsyncIterator[Echo]:
     worker.running = False
     worker.open.set()
     await asyncio.gather(*tasks)
-    await worker.consumer.close()
-    await worker.redis.aclose()
+    await worker.close()
 
 
 @pytest.fixture
