@@ -1,7 +1,9 @@
 """How this project connects to Redis."""
 
 import asyncio
-from typing import Any, NamedTuple, cast
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 from urllib.parse import unquote
 
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
@@ -14,6 +16,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from infinity_pool.broker.errors import InvalidInput
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 BLOCK_MS = 500
 """How long a blocking read waits for something to come; it is never cancelled, so it bounds how long a stop takes."""
 
@@ -21,6 +26,8 @@ _SOCKET_TIMEOUT = 10.0  # s; far over BLOCK_MS, so a blocked read is no error, a
 _CONNECT_TIMEOUT = 3.0  # s
 _SENTINEL_PORT = "26379"
 _DATA_LOST = ("NOGROUP", "UNBLOCKED")
+
+logger = logging.getLogger(__name__)
 
 
 def connect(url: str, *, max_connections: int = 32) -> Redis:
@@ -149,3 +156,16 @@ async def identify(redis: Redis) -> ServerIdentity:
     """Ask which server process answers."""
     info = await redis.info("server")
     return ServerIdentity(str(info["run_id"]), float(info["uptime_in_seconds"]))
+
+
+async def through_outages(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Ask until it is answered, however long the queue is away: for what must not be given up."""
+    backoff = Backoff()
+    while True:
+        try:
+            return await ask(*args, **kwargs)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            logger.warning("the queue cannot be reached: %s", error)
+            await backoff.pause()

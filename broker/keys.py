@@ -65,3 +65,8 @@ def cancelled(model: str) -> str:
 def replies(channel: str) -> str:
     """Stream: encoded replies to one listener, trimmed by it; it expires when the listener's heartbeat stops."""
     return f"{_PREFIX}:replies:{{{channel}}}"
+
+
+def open_jobs(channel: str) -> str:
+    """Hash: ids of the jobs that a named producer has not had the replies of; bounded by it, and expires."""
+    return f"{_PREFIX}:open:{{{channel}}}"

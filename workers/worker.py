@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from infinity_pool.broker.connection import Backoff, is_outage
+from infinity_pool.broker.connection import through_outages
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.errors import DeadLettered, DeadlineExceeded, InfinityError, WorkerFailed
 from infinity_pool.broker.messages import Array, Failure, Reply, Result
@@ -22,9 +22,6 @@ from infinity_pool.workers.preprocess import Prepared, Preprocessor, Request
 
 MOST_STARTS = 3
 """How often a job is started in all before it goes to the dead letters: the first delivery, then as an orphan."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -167,10 +164,10 @@ class Worker:
         """Record an orphan's start before it is started; one that was started often enough is not."""
         if not held.delivery.orphan:
             return True
-        starts = 1 + await _through_outages(self._consumer.start, held.delivery)
+        starts = 1 + await through_outages(self._consumer.start, held.delivery)
         if starts <= MOST_STARTS:
             return True
-        await _through_outages(self._consumer.bury, held.delivery, f"its worker died {starts - 1} times")
+        await through_outages(self._consumer.bury, held.delivery, f"its worker died {starts - 1} times")
         self._fail(held, DeadLettered(f"the job's worker died each of the {starts - 1} times that it was run"))
         return False
 
@@ -240,25 +237,12 @@ class Worker:
             answers, self._answers = self._answers, []
             if answers:
                 pairs = [(held.delivery, reply) for held, reply in answers]
-                await _through_outages(self._consumer.answer, pairs)
+                await through_outages(self._consumer.answer, pairs)
                 for held, _ in answers:
                     self._holdings.remove(held)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._group.create_task(work, name=name)
-
-
-async def _through_outages(send: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Send until it is sent: what was worked out is worth waiting for."""
-    backoff = Backoff()
-    while True:
-        try:
-            return await send(*args, **kwargs)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            logger.warning("cannot write to the queue: %s", error)
-            await backoff.pause()
 
 
 def _as_ours(error: Exception, item: int) -> InfinityError:
