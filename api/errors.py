@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from redis.exceptions import RedisError
 
 from infinity_pool.api.rendering import json_response
@@ -38,8 +37,8 @@ def error_response(error: Exception, request_id: str) -> web.Response:
         return _of_http(error)
     if isinstance(error, RedisError):
         error = Unavailable("the queue cannot be reached now")
-    if isinstance(error, HttpProcessingError):
-        error = InvalidInput(f"the body cannot be read: {error.message}")
+    if isinstance(error, web.RequestPayloadError):
+        error = InvalidInput("the body cannot be read: it is not what its headers say")
     if not isinstance(error, InfinityError):
         logger.error("request %s failed", request_id, exc_info=error)
         error = InfinityError(f"the server failed at this request; its log knows more under {request_id}")

@@ -1,6 +1,7 @@
 """The client that asks an API replica over HTTP, with the methods of the one that asks the queue."""
 
 import asyncio
+import io
 from binascii import a2b_base64
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields
@@ -108,7 +109,7 @@ class HttpClient:
 
     async def _embeddings(self, body: dict[str, Any], lane: Lane | None) -> Result:
         headers = {"X-Infinity-Lane": lane} if lane else {}
-        answered, answer = await self._ask("POST", _PATHS["embed"], data=_encoded(body), headers=headers)
+        answered, answer = await self._ask("POST", _PATHS["embed"], data=io.BytesIO(_encoded(body)), headers=headers)
         rows = [a2b_base64(entry["embedding"]) for entry in answer["data"]]
         return Result(
             answered.get("X-Request-Id", ""),

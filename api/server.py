@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from infinity_pool.api.app import make_app
@@ -20,6 +21,16 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 logger = logging.getLogger(__name__)
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Pass over a caller's broken HTTP: it was answered, and anyone could fill the log with it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+_http_logger = logging.getLogger(f"{__name__}.http")
+_http_logger.addFilter(_is_ours)
+
+
 async def serve(settings: ApiSettings, started: Callable[[str], None] | None = None) -> None:
     """
     Serve until SIGTERM or SIGINT, then finish what is in hand and return; a second signal leaves at once.
@@ -27,7 +38,11 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
     `started` is called with the URL once the port is open. Raises OSError if it cannot be opened.
     """
     runner = web.AppRunner(
-        make_app(settings), access_log=None, handler_cancellation=True, shutdown_timeout=settings.timeout
+        make_app(settings),
+        access_log=None,
+        handler_cancellation=True,
+        logger=_http_logger,
+        shutdown_timeout=settings.timeout,
     )
     with _stop_signals() as signals:
         try:

@@ -54,12 +54,14 @@ async def page(request: web.Request) -> web.Response:
     ready = [model.name for model in models if model.ready]
     text = _PAGE.substitute(
         refresh="" if len(ready) == len(models) > 0 else _REFRESH,
-        summary=f"{len(ready)} of {len(models)} {'model is' if len(models) == 1 else 'models are'} ready",
+        summary=f"{len(ready)} of {len(models)} model{'' if len(models) == 1 else 's'} ready",
         trouble=trouble,
         models="".join(map(_card, models)) or _NONE,
         curl=escape(_curl(request, (ready or [model.name for model in models] or ["MODEL"])[0])),
     )
-    return web.Response(text=text, content_type="text/html", headers=_HEADERS)
+    return web.Response(
+        body=text.encode("utf-8", "replace"), content_type="text/html", charset="utf-8", headers=_HEADERS
+    )
 
 
 def _curl(request: web.Request, model: str) -> str:
@@ -103,7 +105,7 @@ def _facts(model: ModelStatus) -> dict[str, str]:
         "Batch": _count(worker.batch_tokens, "tokens"),
         "Workers": _count(len(model.workers)),
         "Speed": _count(round(worker.tokens_per_second), "tokens/s"),
-        **{f"Waiting, {lane}": f"{waiting.items:,} items" for lane, waiting in model.waiting.items()},
+        "Waiting": ", ".join(f"{waiting.items:,} {lane}" for lane, waiting in model.waiting.items()),
     }
 
 

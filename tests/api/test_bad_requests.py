@@ -1,0 +1,205 @@
+"""Whatever is sent is answered with a status that says what is wrong, never with a 500, and never with its own text."""
+
+import gzip
+import io
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.api.conftest import Api, Process, raw
+from yarl import URL
+
+SECRET = "a text that is nobody else's business"
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": "m", "input": "a", **fields}).encode()
+
+
+BAD: dict[str, tuple[bytes, str | None, str]] = {
+    "no body": (b"", None, "Invalid JSON"),
+    "not JSON": (SECRET.encode(), None, "Invalid JSON"),
+    "cut off": (body(input=SECRET)[:-3], None, "Invalid JSON"),
+    "not UTF-8": (b'{"model":"m","input":"\xff\xfe"}', None, "Invalid JSON"),
+    "a lone surrogate": (b'{"model":"m","input":"\\ud83d and so on"}', None, "hex escape"),
+    "a lone surrogate in bytes": (b'{"model":"m","input":"\xed\xa0\xbd"}', None, "Invalid JSON"),
+    "too deep": (b'{"model":"m","input":' + b"[" * 10_000 + b"]" * 10_000 + b"}", None, "recursion limit"),
+    "no object": (b"[1, 2]", None, "object"),
+    "no model": (b'{"input":"a"}', "model", "required"),
+    "no input": (b'{"model":"m"}', "input", "required"),
+    "a model that is a number": (body(model=3), "model", "string"),
+    "a model without a name": (body(model=""), "model", "at least 1"),
+    "a model with a long name": (body(model="m" * 1000), "model", "at most 256"),
+    "no items": (body(input=[]), "input", "at least 1"),
+    "an object as input": (body(input={"text": SECRET}), "input", "array"),
+    "null as input": (body(input=None), "input", "array"),
+    "a number in the list": (body(input=["a", 5]), "input[1]", "string"),
+    "null in the list": (body(input=["a", "b", None]), "input[2]", "string"),
+    "a list in the list": (body(input=["a", [SECRET]]), "input[1]", "string"),
+    "token ids": (body(input=[1, 2, 3]), "input", "token ids"),
+    "lists of token ids": (body(input=[[1, 2], [3]]), "input", "token ids"),
+    "too many items": (body(input=["a"] * 2049), "input", "2049 items, 2048 are allowed"),
+    "an unknown encoding": (body(encoding_format="hex"), "encoding_format", "'float' or 'base64'"),
+    "dimensions as text": (body(dimensions="5"), "dimensions", "integer"),
+    "dimensions as a fraction": (body(dimensions=1.5), "dimensions", "integer"),
+    "dimensions as a truth": (body(dimensions=True), "dimensions", "integer"),
+    "no dimensions": (body(dimensions=0), "dimensions", "greater than or equal to 1"),
+    "dimensions out of range": (body(dimensions=10**400), "dimensions", ""),
+    "dimensions that are no number": (b'{"model":"m","input":"a","dimensions":NaN}', "dimensions", "integer"),
+    "more dimensions than there are": (body(dimensions=14), "dimensions", "from 1 to 13"),
+    "a user that is a number": (body(user=1), "user", "string"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_400(case: str, http: aiohttp.ClientSession, api: Api) -> None:
+    data, param, words = BAD[case]
+
+    async with http.post("/v1/embeddings", data=io.BytesIO(data)) as response:
+        answer = await response.text()
+
+    error = json.loads(answer)["error"]
+    assert (response.status, error["type"], error["code"]) == (400, "invalid_request_error", "invalid_input"), answer
+    assert error["param"] == param
+    assert error["message"].startswith(f"{param}" if param else "")
+    assert words in error["message"]
+    assert SECRET not in answer
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        body(input=""),
+        body(input=["", "a"]),
+        body(input="a\x00b"),
+        body(input="\N{GRINNING FACE}" * 100_000),
+        body(input="a", encoding_format=None, dimensions=None, user=None),
+        body(input="a", unknown={"deep": [1, 2, {"er": None}]}),
+        b'{"model":"absent","model":"m","input":"a"}',
+        b'{"model":"m","input":"a","other":NaN}',
+        b' \n{ "model" : "m" , "input" : [ "a" ] } \n',
+        b'{"model":"m","input":"\\ud83d\\ude00"}',
+    ],
+)
+async def test_odd_but_fine(data: bytes, http: aiohttp.ClientSession, api: Api) -> None:
+    async with http.post("/v1/embeddings", data=io.BytesIO(data)) as response:
+        assert response.status == 200, await response.text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 200),
+        ("application/json; charset=utf-8", 200),
+        ("text/json", 200),
+        ("application/vnd.some+json", 200),
+        ("application/x-www-form-urlencoded", 415),
+        ("text/plain", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("nonsense", 415),
+    ],
+)
+async def test_content_types(kind: str, status: int, http: aiohttp.ClientSession, api: Api) -> None:
+    async with http.post("/embeddings", data=body(), headers={"Content-Type": kind}) as response:
+        answer = await response.json()
+
+    assert response.status == status
+    if status != 200:
+        assert (answer["error"]["code"], answer["error"]["param"]) == ("unsupported_media_type", None)
+
+
+async def test_no_content_type_is_taken_as_json(api: Api) -> None:
+    async with (
+        aiohttp.ClientSession(api.url, skip_auto_headers=["Content-Type"]) as session,
+        session.post("/v1/embeddings", data=body()) as response,
+    ):
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("size", [4_000_001, 10_000_000])
+async def test_a_body_over_the_limit_is_413(size: int, http: aiohttp.ClientSession, api: Api) -> None:
+    async with http.post("/v1/embeddings", data=io.BytesIO(body(input="a" * size))) as response:
+        answer = await response.json()
+
+    assert (response.status, answer["error"]["code"]) == (413, "request_entity_too_large")
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_compressed_body(http: aiohttp.ClientSession, api: Api) -> None:
+    packed = {"Content-Encoding": "gzip"}
+    bomb = gzip.compress(body(input="a" * 20_000_000))
+
+    async with http.post("/v1/embeddings", data=gzip.compress(body()), headers=packed) as response:
+        assert response.status == 200
+    async with http.post("/v1/embeddings", data=io.BytesIO(bomb), headers=packed) as response:
+        assert response.status == 413
+    async with http.post("/v1/embeddings", data=b"not gzip at all", headers=packed) as response:
+        assert response.status == 400, await response.text()
+        assert (await response.json())["error"]["code"] == "invalid_input"
+
+
+@pytest.mark.parametrize("filler", [b"[],", b'"",', b"1,", b'{"a":1},'])
+async def test_a_large_body_of_small_values_is_refused_unparsed(
+    filler: bytes, http: aiohttp.ClientSession, api: Api
+) -> None:
+    data = b'{"model":"m","input":[' + filler * (3_900_000 // len(filler)) + b'"a"]}'
+
+    async with http.post("/v1/embeddings", data=io.BytesIO(data)) as response:
+        answer = await response.json()
+
+    assert response.status == 400
+    assert answer["error"]["message"] == "the body holds too many values"
+
+
+async def test_a_large_body_of_text_is_not(http: aiohttp.ClientSession, api: Api) -> None:
+    texts = ['say "hello" \\ [and] {so, on}\n' * 60] * 2000
+
+    async with http.post("/v1/embeddings", data=io.BytesIO(body(input=texts))) as response:
+        answer = await response.json()
+
+    assert response.status == 200, answer
+    assert [entry["embedding"][0] for entry in answer["data"]] == [float(len(texts[0]))] * 2000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/absent", 404, "not_found"),
+        ("POST", "/v1/absent", 404, "not_found"),
+        ("GET", "/v1/embeddings", 405, "method_not_allowed"),
+        ("PUT", "/", 405, "method_not_allowed"),
+    ],
+)
+async def test_wrong_paths_and_methods(
+    method: str, path: str, status: int, code: str, http: aiohttp.ClientSession
+) -> None:
+    async with http.request(method, path) as response:
+        answer = await response.json()
+
+    assert (response.status, answer["error"]["code"]) == (status, code)
+    assert ("Allow" in response.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("name", ["%ff", "%ed%a0%80", "a%00b", "%2e%2e/x", "a%2Fb", "x" * 4000, "%e2%98%83"])
+async def test_odd_names_of_models(name: str, api: Api) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(URL(f"{api.url}/v1/models/{name}", encoded=True)) as response,
+    ):
+        answer = await response.json()
+
+    assert (response.status, answer["error"]["code"]) == (404, "model_not_found")
+    assert len(answer["error"]["message"]) < 1000
+
+
+async def test_what_is_no_http(api: Api) -> None:
+    for sent in (b"\x16\x03\x01 hello in TLS", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+        async with raw(api) as (reader, writer):
+            writer.write(sent + b"\r\n\r\n")
+            assert b" 400 " in await reader.readline()
+
+
+async def test_nothing_of_this_was_a_surprise(api: Api, worker: Process) -> None:
+    assert not [line for line in api.log if "Traceback" in line or "ERROR" in line]
+    assert worker.process.poll() is None
