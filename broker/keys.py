@@ -47,6 +47,11 @@ def worker(model: str, worker_id: str) -> str:
     return f"{_PREFIX}:{{{model}}}:worker:{worker_id}"
 
 
+def fingerprint(model: str) -> str:
+    """String: what the vectors of a model's living workers depend on; it expires with their heartbeats."""
+    return f"{_PREFIX}:{{{model}}}:fingerprint"
+
+
 def attempts(model: str) -> str:
     """Hash: how often a redelivered entry was started; a field goes when its entry does."""
     return f"{_PREFIX}:{{{model}}}:attempts"

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from infinity_pool.broker import keys, scripts
 from infinity_pool.broker.connection import command
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import LANES, Lane
 
 HEARTBEAT = 0.5
@@ -22,6 +23,10 @@ _FORGET_WORKER_MS = 60_000
 _FORGET_MODEL_MS = 24 * 3600 * 1000
 
 State = Literal["loading", "ready", "draining"]
+
+
+class Mixed(InvalidInput):
+    """A worker's vectors differ from those of the others of its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +91,23 @@ class ModelStatus:
         return any(worker.state == "ready" for worker in self.workers)
 
 
-async def beat(redis: Redis, info: WorkerInfo) -> None:
-    """Tell that a worker is alive, and what it is."""
-    now = await scripts.run(
+async def beat(redis: Redis, info: WorkerInfo, *, mix: bool = False) -> None:
+    """
+    Tell that a worker is alive, and what it is.
+
+    Raises Mixed if the living workers of its name have another fingerprint, unless it may `mix` with them.
+    """
+    now, theirs = await scripts.run(
         redis,
         "beat",
-        [keys.worker(info.model, info.id), keys.workers(info.model)],
-        [info.to_wire(), int(EXPIRY * 1000), info.id, _FORGET_WORKER_MS],
+        [keys.worker(info.model, info.id), keys.workers(info.model), keys.fingerprint(info.model)],
+        [info.to_wire(), int(EXPIRY * 1000), info.id, _FORGET_WORKER_MS, "" if mix else info.fingerprint],
     )
+    if theirs:
+        raise Mixed(
+            f"the living workers of {info.model} have the fingerprint {theirs.decode()}, this one has "
+            f"{info.fingerprint}: their vectors would mix; give it another name, or --allow-mixed"
+        )
     async with redis.pipeline(transaction=False) as pipe:
         pipe.zadd(keys.models(), {info.model: now})
         pipe.zremrangebyscore(keys.models(), "-inf", now - _FORGET_MODEL_MS)

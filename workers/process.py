@@ -7,15 +7,14 @@ import signal
 import sys
 import uuid
 
-from infinity_pool.workers.devices import expand
-from infinity_pool.workers.loading import LoadedModel, load_model
-
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.batching import Batcher
+from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
+from infinity_pool.workers.loading import LoadedModel, load_model
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
@@ -34,21 +33,31 @@ logger = logging.getLogger(__name__)
 async def run_worker(settings: WorkerSettings) -> int:
     """Run one worker until SIGTERM or SIGINT; gives the exit code: 0, 1, or EXIT_REFUSED if it can never serve."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    code = 0
     async with connect(settings.redis_url) as redis:
-        pulse = Pulse(redis, settings.name, os.environ.get("INFINITY_WORKER_ID") or uuid.uuid4().hex)
-        beating = asyncio.create_task(pulse.run(), name="heartbeat")
+        pulse = Pulse(redis, settings.name, _worker_id(), mix=settings.allow_mixed)
         try:
-            loaded, measured = await asyncio.to_thread(_load, settings, pulse)
-            if not settings.preload_only:
-                await _serve(settings, pulse, loaded, measured)
-        except InvalidInput as error:
-            logger.critical("%s", error)
-            return EXIT_REFUSED
+            async with asyncio.TaskGroup() as group:
+                beating = group.create_task(pulse.run(), name="heartbeat")
+                await _load_and_serve(settings, pulse)
+                beating.cancel()
+        except* InvalidInput as refusals:
+            code = EXIT_REFUSED
+            for refusal in refusals.exceptions:
+                logger.critical("%s", refusal)
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
             await pulse.stop()
-    return 0
+    return code
+
+
+async def _load_and_serve(settings: WorkerSettings, pulse: Pulse) -> None:
+    loaded, measured = await asyncio.to_thread(_load, settings, pulse)
+    if not settings.preload_only:
+        await _serve(settings, pulse, loaded, measured)
+
+
+def _worker_id() -> str:
+    return os.environ.get("INFINITY_WORKER_ID") or uuid.uuid4().hex
 
 
 def _load(settings: WorkerSettings, pulse: Pulse) -> tuple[LoadedModel, Measured]:

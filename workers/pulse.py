@@ -19,10 +19,11 @@ logger = logging.getLogger(__name__)
 class Pulse:
     """Beats every HEARTBEAT seconds; `measure` adds what changes from beat to beat."""
 
-    def __init__(self, redis: Redis, model: str, worker_id: str) -> None:
+    def __init__(self, redis: Redis, model: str, worker_id: str, *, mix: bool = False) -> None:
         self.info = WorkerInfo(id=worker_id, model=model, host=platform.node(), pid=os.getpid(), stage="starting")
         self.measure: Callable[[], dict[str, Any]] = dict
         self._redis = redis
+        self._mix = mix
 
     def say(self, **changes: Any) -> None:
         """Change what the next beat says."""
@@ -34,9 +35,9 @@ class Pulse:
         self.say(stage=stage, progress=done)
 
     async def now(self) -> None:
-        """Beat once; an outage is only logged, since the next beat will tell."""
+        """Beat once; an outage is only logged, since the next beat will tell. Raises presence.Mixed."""
         try:
-            await beat(self._redis, replace(self.info, **self.measure()))
+            await beat(self._redis, replace(self.info, **self.measure()), mix=self._mix)
         except Exception as error:
             if not is_outage(error):
                 raise

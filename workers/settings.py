@@ -28,6 +28,7 @@ class ModelSettings:
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
     preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
+    allow_mixed: bool = option("Serve beside workers of the same name whose vectors differ.", default=False)
     cache_dir: str = option("Where downloads and exports are kept; default: the user's cache.", default="")
 
     @property
