@@ -21,8 +21,8 @@ class Delivery(NamedTuple):
     """
     A job in this worker's hands.
 
-    `job` is None where the entry could not be read; `deadline` is on this host's monotonic clock, in seconds;
-    `orphan` says that another worker was given it first and died.
+    `job` is None where the entry could not be read; `queued` and `deadline` are on this host's monotonic clock, in
+    seconds; `orphan` says that another worker was given it first and died.
     """
 
     entry: bytes
@@ -31,6 +31,7 @@ class Delivery(NamedTuple):
     items: int
     cost: int
     size: int
+    queued: float
     deadline: float | None
     orphan: bool = False
 
@@ -179,8 +180,7 @@ class Consumer:
             job = decode_job(data)
         except InvalidInput:
             job = None
-        deadline = None
-        if job is not None and job.ttl_ms is not None:
-            age_ms = now_ms - int(entry_id.split(b"-")[0])
-            deadline = time.monotonic() + (job.ttl_ms - age_ms) / 1000
-        return Delivery(entry_id, lane, job, int(items), int(cost), len(data), deadline, orphan)
+        age_ms = now_ms - int(entry_id.split(b"-")[0])
+        queued = time.monotonic() - age_ms / 1000
+        deadline = None if job is None or job.ttl_ms is None else queued + job.ttl_ms / 1000
+        return Delivery(entry_id, lane, job, int(items), int(cost), len(data), queued, deadline, orphan)

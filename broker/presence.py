@@ -22,7 +22,7 @@ EXPIRY = 2.0
 _FORGET_WORKER_MS = 60_000
 _FORGET_MODEL_MS = 24 * 3600 * 1000
 
-State = Literal["loading", "ready", "draining"]
+State = Literal["loading", "ready", "stuck", "draining"]
 
 
 class Mixed(InvalidInput):
@@ -31,7 +31,12 @@ class Mixed(InvalidInput):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerInfo:
-    """What a worker says of itself with each heartbeat; speeds are smoothed, counts are since its start."""
+    """
+    What a worker says of itself with each heartbeat.
+
+    Speeds are smoothed, counts are since its start; `stalled` is for how many seconds it has had work and finished no
+    batch, and it calls itself stuck after its --stall-timeout.
+    """
 
     id: str
     model: str
@@ -54,7 +59,8 @@ class WorkerInfo:
     max_chars: int = 0
     items_done: int = 0
     tokens_done: int = 0
-    running_items: int = 0
+    jobs_held: int = 0
+    stalled: float = 0.0
 
     def to_wire(self) -> bytes:
         """Give the bytes that the heartbeat stores."""

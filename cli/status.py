@@ -167,7 +167,7 @@ def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
 def _worker_row(worker: WorkerInfo, rate: Rate) -> Iterator[str]:
     yield from (escape(worker.model), f"{worker.host}:{worker.pid}", _state(worker))
     yield from (worker.engine, worker.device, worker.dtype)
-    yield f"{worker.running_items:,}"
+    yield f"{worker.jobs_held:,}"
     yield f"{rate.items:,.1f}"
     yield f"{rate.tokens:,.0f}"
     yield f"{worker.tokens_per_second:,.0f}"

@@ -1,54 +1,88 @@
-"""What a worker measures of itself while it works."""
+"""What a worker measures of itself while it works: speeds for those who queue, and figures for Prometheus."""
 
 import time
-from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from infinity_pool.broker.messages import LANES
 from infinity_pool.workers.held import Held, Unit, padded_tokens
 
 _SMOOTHING = 0.1  # the weight of the newest measurement
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144)
 
 
 class Meter:
     """Counts since the start, and smoothed speeds."""
 
-    def __init__(self, tokens_per_second: float = 0.0) -> None:
+    def __init__(self, model: str, held: Callable[[], int], tokens_per_second: float = 0.0) -> None:
         self.tokens_per_second = tokens_per_second
         self.tokens_per_char = 0.3
         self.items_done = 0
         self.tokens_done = 0
-        self.padded_done = 0
-        self.batches_done = 0
-        self.prepare_seconds = 0.0
-        self.run_seconds = 0.0
-        self.failures: Counter[str] = Counter()
-        self.last_batch = time.monotonic()
+        self._held = held
+        self._moved = time.monotonic()
+        self._model = model
+        self._registry = CollectorRegistry()
+        waited = self._histogram("queue_seconds", "From being queued to the start of its batch.", _SECONDS, "lane")
+        self._waited = {lane: waited.labels(model, lane) for lane in LANES}
+        self._prepared = self._histogram("tokenize_seconds", "Preparing one take.", _SECONDS).labels(model)
+        self._ran = self._histogram("inference_seconds", "Running one batch.", _SECONDS).labels(model)
+        self._batch_items = self._histogram("batch_items", "Items in a batch.", _ITEMS).labels(model)
+        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch, without padding.", _TOKENS).labels(
+            model
+        )
+        self._padding = self._counter("padding_tokens", "Tokens run that were padding.").labels(model)
+        self._truncated = self._counter("truncated_items", "Items cut to the model's limit.").labels(model)
+        self._failed = self._counter("failures", "Jobs that failed.", "reason")
+        Gauge("infinity_worker_jobs_held", "Jobs in hand.", registry=self._registry).set_function(held)
+        ProcessCollector(registry=self._registry)
 
     def prepared(self, seconds: float) -> None:
         """Count the preparation of one take."""
-        self.prepare_seconds += seconds
+        self._prepared.observe(seconds)
 
     def counted(self, held: Held) -> None:
         """Learn from a prepared job how many tokens a character makes, for those who must guess."""
+        self._truncated.inc(held.truncated)
         chars = sum(_chars(item) for item in held.job.items)
         if chars and not held.truncated:
             self.tokens_per_char += _SMOOTHING * (held.tokens / chars - self.tokens_per_char)
+
+    def starts(self, units: list[Unit]) -> None:
+        """Note how long the jobs of a batch that starts now have waited; each job once, at its first item."""
+        now = time.monotonic()
+        for unit in units:
+            if unit.item == 0:
+                self._waited[unit.held.delivery.lane].observe(max(0.0, now - unit.held.delivery.queued))
 
     def ran(self, units: list[Unit], seconds: float) -> None:
         """Count one batch."""
         tokens = sum(int(unit.rows.lengths[unit.place]) for unit in units)
         self.items_done += len(units)
         self.tokens_done += tokens
-        self.padded_done += padded_tokens(units)
-        self.batches_done += 1
-        self.run_seconds += seconds
-        self.last_batch = time.monotonic()
+        self._moved = time.monotonic()
+        self._ran.observe(seconds)
+        self._batch_items.observe(len(units))
+        self._batch_tokens.observe(tokens)
+        self._padding.inc(padded_tokens(units) - tokens)
         if seconds > 0:
             self.tokens_per_second += _SMOOTHING * (tokens / seconds - self.tokens_per_second)
 
+    def woke(self) -> None:
+        """Note that work has come to an idle worker."""
+        self._moved = time.monotonic()
+
+    def stalled(self) -> float:
+        """Give the seconds for which work has been in hand and no batch was finished."""
+        return time.monotonic() - self._moved if self._held() else 0.0
+
     def failed(self, code: str) -> None:
         """Count one failure by its wire code."""
-        self.failures[code] += 1
+        self._failed.labels(self._model, code).inc()
 
     def report(self) -> dict[str, Any]:
         """Give what goes into the heartbeat."""
@@ -57,7 +91,20 @@ class Meter:
             "tokens_per_char": self.tokens_per_char,
             "items_done": self.items_done,
             "tokens_done": self.tokens_done,
+            "jobs_held": self._held(),
+            "stalled": self.stalled(),
         }
+
+    def exposition(self) -> bytes:
+        """Give everything in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        names = ("model", *labels)
+        return Histogram(f"infinity_worker_{name}", about, names, buckets=buckets, registry=self._registry)
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"infinity_worker_{name}", about, ("model", *labels), registry=self._registry)
 
 
 def _chars(item: Any) -> int:

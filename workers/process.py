@@ -6,10 +6,13 @@ import os
 import signal
 import sys
 import uuid
+from contextlib import AbstractContextManager, nullcontext
+from http import HTTPStatus
 
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
@@ -91,9 +94,8 @@ async def _work(
     consumer: Consumer,
 ) -> None:
     """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
-    meter = Meter(measured.tokens_per_second)
     holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
-    in_flight = 1 if loaded.engine.device == "cpu" else 2
+    meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second)
     worker = Worker(
         consumer,
         preprocessor,
@@ -102,21 +104,43 @@ async def _work(
         Batcher(measured.budget),
         holdings,
         meter,
-        in_flight,
+        in_flight=1 if loaded.engine.device == "cpu" else 2,
     )
     intake = Intake(settings.redis_url, consumer, holdings, worker.accept)
-    pulse.measure = lambda: {**meter.report(), "running_items": len(holdings)}
-    pulse.say(**_description(loaded), batch_tokens=measured.budget.tokens, state="ready", stage="", progress=None)
-    await pulse.now()
-    logger.info("%s is ready: %s", settings.name, _summary(pulse))
-    _stop_on_signals(intake, pulse, settings.drain_timeout)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(worker.run(), name="worker")
-        await intake.run()
-        worker.end()
-        await running
+    with _admin_port(settings, pulse, meter):
+        pulse.say(**_description(loaded), batch_tokens=measured.budget.tokens, state="ready", stage="", progress=None)
+        pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout)
+        await pulse.now()
+        logger.info("%s is ready: %s", settings.name, _summary(pulse))
+        _stop_on_signals(intake, pulse, settings.drain_timeout)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(worker.run(), name="worker")
+            await intake.run()
+            worker.end()
+            await running
     left = await consumer.leave()
     logger.info("stopped; %d jobs are left to others", left)
+
+
+def _measure(meter: Meter, state: str, patience: float) -> dict[str, object]:
+    stuck = state == "ready" and meter.stalled() > patience
+    return {**meter.report(), "state": "stuck" if stuck else state}
+
+
+def _admin_port(settings: WorkerSettings, pulse: Pulse, meter: Meter) -> AbstractContextManager[object]:
+    if not settings.admin_port:
+        return nullcontext()
+
+    def ready() -> tuple[HTTPStatus, bytes]:
+        state = str(_measure(meter, pulse.info.state, settings.stall_timeout)["state"])
+        return HTTPStatus.OK if state == "ready" else HTTPStatus.SERVICE_UNAVAILABLE, state.encode()
+
+    pages: dict[str, Page] = {
+        "/health": lambda: (HTTPStatus.OK, b"ok"),
+        "/ready": ready,
+        "/metrics": lambda: (HTTPStatus.OK, meter.exposition()),
+    }
+    return AdminPort(settings.admin_port, pages)
 
 
 def _capacity(batch_tokens: int, tokens_per_second: float) -> int:

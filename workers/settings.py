@@ -46,9 +46,16 @@ class ProcessSettings:
     """How worker processes begin and end."""
 
     preload_only: bool = option("Download, export and check the model, then exit.", default=False)
+    stall_timeout: float = option(
+        "Seconds without a finished batch, while work waits, after which a worker is replaced.",
+        default=60.0,
+        minimum=0.1,
+    )
     drain_timeout: float = option("Seconds to finish work in hand after SIGTERM.", default=30.0, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(ModelSettings, ProcessSettings, CommonSettings):
     """What one worker process is told."""
+
+    admin_port: int = option("Port of this worker for /health, /ready and /metrics; 0: none.", default=0, minimum=0)

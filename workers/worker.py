@@ -63,6 +63,8 @@ class Worker:
 
     async def accept(self, deliveries: list[Delivery]) -> None:
         """Hold the jobs of one take and have their items prepared; a job already held is not held twice."""
+        if len(self._holdings) == 0:
+            self._meter.woke()
         held = []
         for delivery in deliveries:
             if delivery.job is None or delivery.job.id in self._holdings:
@@ -174,6 +176,7 @@ class Worker:
     async def _compute(self, units: list[Unit]) -> None:
         """Run a batch; one that raises is halved until the culprit stands by itself, and fails alone."""
         units, rows = gather(units)
+        self._meter.starts(units)
         started = time.perf_counter()
         try:
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)

@@ -58,7 +58,7 @@ class Running:
     def __init__(self, url: str, redis: Redis) -> None:
         self.redis = redis
         self.engine = Breaking()
-        self.meter = Meter()
+        self.meter = Meter("m", lambda: len(self.holdings))
         self.holdings = Holdings(10_000)
         self.consumer = Consumer(url, "m", "w1")
         self.preprocessor = Preprocessor("dummy", FILES, 0)
