@@ -2,7 +2,6 @@
 
 from aiohttp import web
 
-from infinity_pool.api.auth import KeyCheck
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.client import QueueClient
@@ -10,4 +9,3 @@ from infinity_pool.broker.client import QueueClient
 SETTINGS = web.AppKey("settings", ApiSettings)
 CLIENT = web.AppKey("client", QueueClient)
 METRICS = web.AppKey("metrics", Metrics)
-KEY_CHECK = web.AppKey("key_check", KeyCheck)

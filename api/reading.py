@@ -32,6 +32,7 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> Any
     Raises InvalidInput, naming the field and item, and web.HTTPRequestEntityTooLarge.
     """
     _check_content_type(request)
+    _check_length(request)
     data = await (request.read() if request.content.is_eof() else _wait(request, timeout))
     _check_shape(data)
     try:
@@ -67,6 +68,13 @@ def _check_content_type(request: web.Request) -> None:
     kind = request.content_type
     if not kind.endswith(("/json", "+json")):
         raise web.HTTPUnsupportedMediaType(text=f"send the body as {_JSON}")
+
+
+def _check_length(request: web.Request) -> None:
+    """Refuse a body that says it is too long before it comes; one that does not say is cut off by aiohttp."""
+    length = request.content_length
+    if length is not None and length > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(max_size=request.client_max_size, actual_size=length)
 
 
 def _check_shape(data: bytes) -> None:

@@ -74,6 +74,22 @@ async def test_a_caller_who_goes_within_the_body(http: aiohttp.ClientSession, id
     assert not [line for line in idle_api.log if "Traceback" in line or "ERROR" in line]
 
 
+async def test_a_caller_who_goes_within_a_large_answer(http: aiohttp.ClientSession, held: Held, idle_api: Api) -> None:
+    body = json.dumps({"model": held.model, "input": ["a"] * 8})
+    async with aiohttp.ClientSession(idle_api.url) as other:
+        headers = {"Content-Type": "application/json"}
+        asked = asyncio.create_task(other.post("/v1/embeddings", data=body, headers=headers).__aenter__())
+        await held.answer(await held.take(), width=500_000)
+        response = await asked
+        assert response.status == 200
+        assert (await response.content.readexactly(100)).startswith(b'{"object":"list","data":[{"object":"embedding"')
+        response.close()
+
+    status, _ = (await asyncio.gather(post(http, held), _answer_one(held)))[0]
+    assert status == 200
+    assert not [line for line in idle_api.log if "Traceback" in line or "ERROR" in line]
+
+
 async def test_a_request_that_takes_too_long(start_api: Callable[..., Api], held: Held) -> None:
     api = start_api("--timeout", "0.4")
     async with aiohttp.ClientSession(api.url, headers={"Content-Type": "application/json"}) as http:
@@ -191,6 +207,10 @@ async def test_models_tell_what_there_is(http: aiohttp.ClientSession, held: Held
     assert model["workers"][0]["tokens_per_second"] == 1000.0
     assert model["limits"]["max_items"] == 2048
     assert model["queue"] == {lane: {"items": 0, "tokens": 0, "bytes": 0} for lane in ("online", "bulk")}
+
+
+async def _answer_one(held: Held) -> None:
+    await held.answer(await held.take())
 
 
 async def _waits(held: Held, lane: str, items: int) -> bool:

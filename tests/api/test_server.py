@@ -25,10 +25,11 @@ def own(start_api: Callable[..., Api]) -> Api:
     return start_api()
 
 
-async def ask(api: Api, model: str, session: aiohttp.ClientSession) -> tuple[int, int]:
-    """Give the status and the size of an answer."""
+async def ask(api: Api, model: str, session: aiohttp.ClientSession) -> tuple[int, str | None]:
+    """Give the status of an answer, and what it says of its connection."""
     async with session.post(f"{api.url}/v1/embeddings", data=json.dumps({"model": model, "input": "a"})) as response:
-        return response.status, len(await response.read())
+        await response.read()
+        return response.status, response.headers.get("Connection")
 
 
 async def test_it_stays_small(own: Api, api: Api) -> None:
@@ -68,7 +69,7 @@ async def test_what_is_in_hand_is_finished(how: signal.Signals, own: Api, held: 
         for delivery in deliveries:
             await held.answer(delivery, width=100_000)
 
-        assert [status for status, _ in await asyncio.gather(*asked)] == [200] * 5
+        assert await asyncio.gather(*asked) == [(200, "close")] * 5
     assert await asyncio.to_thread(own.process.wait, PATIENCE) == 0
 
 

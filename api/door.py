@@ -1,0 +1,68 @@
+"""What every request passes, in one piece since it runs with each: id, key, errors, counts."""
+
+import asyncio
+import itertools
+import os
+import re
+import time
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from infinity_pool.api.auth import KeyCheck
+from infinity_pool.api.errors import STATUS, error_response
+from infinity_pool.api.metrics import Metrics
+
+REQUEST_ID = "X-Request-Id"
+
+_GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Door:
+    """The application's one middleware, `answer`."""
+
+    def __init__(self, check_key: KeyCheck, metrics: Metrics) -> None:
+        self._check_key = check_key
+        self._metrics = metrics
+        self._closing = False
+        self._prefix = os.urandom(6).hex()  # tells this process's ids from those of other replicas
+        self._numbers = itertools.count(1)
+
+    @web.middleware
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request, whatever happens, unless the caller has gone."""
+        started = time.perf_counter()
+        request_id = self._request_id(request)
+        status = STATUS["cancelled"]
+        self._metrics.in_flight += 1
+        try:
+            self._check_key(request)
+            response = await handler(request)
+            status = response.status
+        except (asyncio.CancelledError, ConnectionError):  # the caller has gone
+            raise
+        except Exception as error:  # noqa: BLE001 # every error is answered, and a surprise logged
+            response = error_response(error, request_id)
+            status = response.status
+        finally:
+            self._metrics.in_flight -= 1
+            self._metrics.answered(_route(request), status, time.perf_counter() - started)
+        response.headers[REQUEST_ID] = request_id
+        response.headers["Server"] = "infinity-pool"  # and not which versions of what
+        if self._closing:
+            response.force_close()
+        return response
+
+    async def close(self, app: web.Application) -> None:
+        """Tell the callers of what is still in hand that theirs is the last answer on its connection."""
+        self._closing = True
+
+    def _request_id(self, request: web.Request) -> str:
+        """Take the caller's id if it can stand in a header and a log, else make one."""
+        sent = request.headers.get(REQUEST_ID)
+        return sent if sent is not None and _GOOD_ID.fullmatch(sent) else f"{self._prefix}-{next(self._numbers)}"
+
+
+def _route(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return "none" if resource is None else resource.canonical
