@@ -1,5 +1,6 @@
 """The child processes that a command keeps alive: workers, one a device and replica, and replicas of the API."""
 
+import itertools
 import logging
 import sys
 from collections import Counter
@@ -29,8 +30,12 @@ _log = logging.getLogger(__name__)
 
 def one_per_device(settings: WorkerSettings) -> list[WorkerSettings]:
     """Give the settings of each worker that some settings ask for: one a device, times the replicas."""
-    workers = [replace(settings, device=device, replicas=1) for device in expand(settings.device)]
-    return [worker for worker in workers for _ in range(settings.replicas)]
+    devices = [device for device in expand(settings.device) for _ in range(settings.replicas)]
+    ports = itertools.count(settings.admin_port) if settings.admin_port else itertools.repeat(0)
+    return [
+        replace(settings, device=device, replicas=1, admin_port=port)
+        for device, port in zip(devices, ports, strict=False)
+    ]
 
 
 def worker_children(workers: Sequence[WorkerSettings], redis: Redis) -> list[Child]:
