@@ -13,6 +13,7 @@ WIDTH = 64
 POSITIONS = 128
 
 transformers: Any = real_transformers  # its own types refuse what its own documentation shows
+transformers.logging.disable_progress_bar()
 
 _CORPUS = [
     "the quick brown fox jumps over the lazy dog",
@@ -98,6 +99,19 @@ def _mpnet() -> tuple[Any, Any]:
     return transformers.MPNetModel(config), tokenizer
 
 
+def _gemma3() -> tuple[Any, Any]:
+    vocab, merges = _sentencepiece_bpe("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+    tokenizer = transformers.GemmaTokenizer(vocab=vocab, merges=merges)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>",
+        pair="<bos> $A $B <eos>",
+        special_tokens=[(token, vocab[token]) for token in ("<bos>", "<eos>")],
+    )
+    more = {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 32, "use_bidirectional_attention": True}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    return transformers.Gemma3TextModel(_config(transformers.Gemma3TextConfig, tokenizer, **more, **ids)), tokenizer
+
+
 def _roberta() -> tuple[Any, Any]:
     vocab, merges = _byte_bpe("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=merges)
@@ -150,6 +164,7 @@ def _qwen3() -> tuple[Any, Any]:
 ARCHITECTURES: dict[str, Builder] = {
     "bert": _bert,
     "distilbert": _distilbert,
+    "gemma3": _gemma3,
     "modernbert": _modernbert,
     "mpnet": _mpnet,
     "qwen3": _qwen3,
@@ -166,7 +181,9 @@ def _wordpiece(*special: str) -> dict[str, int]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.train_from_iterator(_CORPUS, trainers.WordPieceTrainer(vocab_size=500, special_tokens=list(special)))
+    tokenizer.train_from_iterator(
+        _CORPUS, trainers.WordPieceTrainer(vocab_size=500, special_tokens=list(special), show_progress=False)
+    )
     return dict(tokenizer.get_vocab())
 
 
@@ -174,8 +191,23 @@ def _byte_bpe(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=list(special), initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=list(special), show_progress=False, initial_alphabet=alphabet
+    )
     tokenizer.train_from_iterator(_CORPUS, trainer)
+    return _vocab_and_merges(tokenizer)
+
+
+def _sentencepiece_bpe(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    every_byte = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=[*special, *every_byte], show_progress=False)
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    return _vocab_and_merges(tokenizer)
+
+
+def _vocab_and_merges(tokenizer: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
     model = json.loads(tokenizer.to_str())["model"]
     return model["vocab"], [tuple(merge) for merge in model["merges"]]
 
@@ -184,6 +216,8 @@ def _unigram(*special: str) -> list[tuple[str, float]]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=list(special), unk_token="<unk>")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=list(special), show_progress=False, unk_token="<unk>"
+    )
     tokenizer.train_from_iterator(_CORPUS, trainer)
     return [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]

@@ -5,7 +5,7 @@ The rules are those of sentence-transformers' Transformer module, so that the sa
 once a model, in a process of its own.
 """
 
-import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers import tokenizer
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.locate import read_json
-
-_log = logging.getLogger(__name__)
 
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
@@ -31,12 +29,8 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
     from infinity_pool.workers.network import empty_network
 
     settings = _settings(files.network)
-    options = {
-        "model_options": _options(settings, "model"),
-        "config_options": _options(settings, "config"),
-    }
-    files.extra.update(options)
-    network = empty_network(files, auto_class)
+    options = {"model_options": _options(settings, "model"), "config_options": _options(settings, "config")}
+    network = empty_network(replace(files, extra=files.extra | options), auto_class)
     tokenizer_options = _tokenizer_options(settings)
     made = tokenizer.save(files, folder, tokenizer_options, lower_case=bool(settings.get("do_lower_case")))
     positions = _positions(network)

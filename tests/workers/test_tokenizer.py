@@ -40,7 +40,7 @@ class Both:
         assert tokens.truncated.tolist() == [len(row) > LIMIT for row in whole]
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta", "xlm_roberta", "qwen3"])
+@pytest.fixture(scope="module", params=["bert", "gemma3", "roberta", "xlm_roberta", "qwen3"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     return Both(save_network(request.param, tmp_path_factory.mktemp(request.param)))
 

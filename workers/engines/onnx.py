@@ -99,7 +99,10 @@ def _session(graph: Path, device: str) -> Any:
     if provider not in onnxruntime.get_available_providers():
         raise InvalidInput(f"this onnxruntime has no {provider}; {device} needs onnxruntime-gpu", param="device")
     number = {"device_id": int(device.partition(":")[2] or 0)} if kind_of(device) == "cuda" else {}
-    session = onnxruntime.InferenceSession(str(graph), _options(), providers=[(provider, number)])
+    try:
+        session = onnxruntime.InferenceSession(str(graph), _options(), providers=[(provider, number)])
+    except Exception as error:  # its exceptions have no class of their own
+        raise InvalidInput(f"onnxruntime cannot load {graph}: {error}", param="engine") from error
     if session.get_providers()[0] != provider:  # it falls back to the CPU without a word
         raise InvalidInput(f"onnxruntime cannot use {device} here; it would run on the CPU", param="device")
     return session

@@ -1,6 +1,11 @@
 """PyTorch, with the network as transformers has it."""
 
+import os
+from pathlib import Path
 from typing import Any
+
+# oneDNN keeps what it compiled for each shape, 1024 of them: a gigabyte, where batches have all kinds of shapes
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 import torch
 
@@ -11,7 +16,7 @@ from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, P
 from infinity_pool.workers.network import load_network
 
 
-def convert(files: ModelFiles, family: Family, folder: Any, progress: Progress) -> dict[str, Any]:
+def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress) -> dict[str, Any]:
     """Nothing: the model's own files are what torch reads."""
     return {}
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,8 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     from infinity_pool.workers.reading import read_text_model
 
     modules = modules_of(files.path)
-    network = modules[0][1] if modules else ""
-    files.extra["network"] = network
-    facts = read_text_model(files, folder, SentenceTransformer.auto_class) | {"network": network}
+    network = {"network": modules[0][1] if modules else ""}
+    facts = network | read_text_model(replace(files, extra=network), folder, SentenceTransformer.auto_class)
     described = read_json(files.path / "config_sentence_transformers.json") or {}
     prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
     return facts | {
