@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
-from infinity_pool.broker.connection import connect, is_outage
+from infinity_pool.broker.connection import connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.messages import Array, Item, Job, Lane, Result
@@ -21,6 +21,7 @@ from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 from infinity_pool.broker.splitting import join, split
 from infinity_pool.broker.watch import Watch
 
+_PARTING = 1.0  # s, to take back what nobody waits for any more
 _HEARTBEAT = 1.0  # s, of the reply channel; the snapshot of the models is as old at most
 
 logger = logging.getLogger(__name__)
@@ -63,11 +64,12 @@ class QueueClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await asyncio.gather(*(outbox.flush(_PARTING) for outbox in self._outboxes.values()))
         await self._inbox.close()
         tasks = list(self._tasks)
         for task in tasks:
             if not task.get_name().endswith("replies"):  # a blocked read is not cancelled; it ends by itself
-                task.cancel()
+                await end(task)
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._owned:
             await self._redis.aclose()

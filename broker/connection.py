@@ -158,6 +158,13 @@ async def identify(redis: Redis) -> ServerIdentity:
     return ServerIdentity(str(info["run_id"]), float(info["uptime_in_seconds"]))
 
 
+async def end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task until it has ended: redis-py swallows a cancellation that comes in one tick with a reply."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
 async def through_outages(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Ask until it is answered, however long the queue is away: for what must not be given up."""
     backoff = Backoff()

@@ -1,6 +1,7 @@
 """Puts one model's jobs on its streams: all that are submitted while one write is under way go in the next."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -75,6 +76,7 @@ class Outbox:
         self._groups: list[Group] = []
         self._dropped: list[Ticket] = []
         self._some = asyncio.Event()
+        self._idle = asyncio.Event()
 
     def add(self, group: Group) -> None:
         """Put one request's jobs in line to be written."""
@@ -86,12 +88,24 @@ class Outbox:
         self._dropped.extend(ticket for ticket in tickets if ticket.entry is not None)
         self._some.set()
 
+    async def flush(self, patience: float) -> None:
+        """Wait until all is written, or for `patience` seconds."""
+        if self._groups or self._dropped:
+            self._idle.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._idle.wait()
+
     async def run(self) -> None:
         """Write until cancelled."""
         backoff = Backoff()
         while True:
+            if not self._some.is_set():
+                self._idle.set()
             await self._some.wait()
+            self._idle.clear()
             try:
+                self._some.clear()
                 await self._write_groups()
                 await self._write_dropped()
                 backoff.reset()
@@ -99,6 +113,7 @@ class Outbox:
                 if not is_outage(error):
                     raise
                 self._give_up(error)
+                self._some.set()
                 await backoff.pause()
 
     async def _write_groups(self) -> None:
@@ -115,13 +130,13 @@ class Outbox:
                 raise
             for group, ids in zip(groups, answers, strict=True):
                 self._written(group, ids)
-        self._some.clear()
 
     def _keys(self) -> list[str]:
         return [*(keys.jobs(self._model, lane) for lane in LANES), keys.waiting(self._model)]
 
     def _next(self) -> list[Group]:
         """Take the groups of the next write, without those whose callers have gone."""
+        self._groups = [group for group in self._groups if not all(ticket.future.done() for ticket in group)]
         taken, size = 0, 0
         for group in self._groups:
             size += sum(len(ticket.data) for ticket in group)
@@ -129,7 +144,7 @@ class Outbox:
                 break
             taken += 1
         groups, self._groups = self._groups[:taken], self._groups[taken:]
-        return [group for group in groups if not all(ticket.future.done() for ticket in group)]
+        return groups
 
     def _written(self, group: Group, ids: Any) -> None:
         if not ids:
@@ -142,15 +157,14 @@ class Outbox:
             self.drop(gone)  # their callers left while they were being written
 
     async def _write_dropped(self) -> None:
-        dropped, self._dropped = self._dropped, []
-        for lane in LANES:
-            mine = [ticket for ticket in dropped if ticket.job.lane == lane]
-            if not mine:
-                continue
+        while self._dropped:
+            lane = self._dropped[0].job.lane
+            mine = [ticket for ticket in self._dropped if ticket.job.lane == lane]
             counts = [part for one in mine for part in (one.entry, len(one.job.items), one.job.cost, len(one.data))]
             names = [keys.jobs(self._model, lane), keys.waiting(self._model), keys.attempts(self._model)]
             await scripts.run(self._redis, "finish", names, [keys.GROUP, lane, *counts])
             await self._redis.publish(keys.cancelled(self._model), ",".join(one.job.id for one in mine))
+            self._dropped = [ticket for ticket in self._dropped if ticket not in mine]
 
     def _give_up(self, error: Exception) -> None:
         """Tell those who have waited long enough; the others are tried again."""

@@ -49,7 +49,11 @@ class Watch:
         Raises ModelNotFound, with the names that there are, or Unavailable.
         """
         if model not in self._best:
-            await self.refresh_soon()
+            try:
+                await self.refresh_soon()
+            except Unavailable:
+                if not self.status:  # what was known last will do: the queue may be back when the job is written
+                    raise
         status = self.status.get(model)
         if status is None:
             names = ", ".join(self.status) or "none"
@@ -58,7 +62,7 @@ class Watch:
             raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
 
     async def refresh_soon(self) -> None:
-        """Look now, in one look with all others who ask; raises Unavailable if the queue was never reached."""
+        """Look now, in one look with all others who ask; raises Unavailable if the queue cannot be reached."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self.refresh(), name="infinity refresh")
         try:
@@ -66,8 +70,7 @@ class Watch:
         except Exception as error:
             if not is_outage(error):
                 raise
-            if not self.status:
-                raise Unavailable("the queue cannot be reached now", retry_after=1.0) from error
+            raise Unavailable("the queue cannot be reached now", retry_after=1.0) from error
 
     async def refresh(self) -> None:
         """Look now; raises redis.RedisError on an outage, and the last snapshot stays."""

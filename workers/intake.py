@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
-from infinity_pool.broker.connection import Backoff, connect, identify, is_outage
+from infinity_pool.broker.connection import Backoff, connect, end, identify, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.messages import LANES, Lane
 from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, read_model
@@ -42,7 +42,7 @@ class Intake:
             hearing = group.create_task(self._hear_cancelled(), name="cancelled")
             takers = [group.create_task(self._take(lane), name=f"take {lane}") for lane in LANES]
             await asyncio.wait(takers)
-            hearing.cancel()
+            await end(hearing)
         await self._redis.aclose()
 
     async def _take(self, lane: Lane) -> None:

@@ -5,6 +5,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.workers import build
 from infinity_pool.workers.cache import alone, cache_root, key_of, maker_versions
@@ -92,4 +94,4 @@ def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[
 def _dimensions(family: Family, engine: Engine) -> int:
     head = Head(family.tasks[0])
     batch = family.collate([family.prepare(head, ["a first text"], {})])
-    return int(engine.run(batch, family.reduce).shape[-1])
+    return int(np.shape(family.finish(head, engine.run(batch, family.reduce), {}))[-1])

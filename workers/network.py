@@ -46,8 +46,10 @@ def load_network(files: ModelFiles, auto_class: str, dtype: torch.dtype, **optio
 def empty_network(files: ModelFiles, auto_class: str) -> Any:
     """Give a network without weights, to look at its parts and its inputs."""
     with torch.device("meta"):
-        return getattr(transformers, auto_class).from_config(
-            read_config(files), trust_remote_code=files.trust_remote_code
+        return (
+            getattr(transformers, auto_class)
+            .from_config(read_config(files), trust_remote_code=files.trust_remote_code)
+            .eval()
         )
 
 

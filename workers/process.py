@@ -9,7 +9,7 @@ import uuid
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 
-from infinity_pool.broker.connection import connect
+from infinity_pool.broker.connection import connect, end
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.admin import AdminPort, Page
@@ -43,7 +43,7 @@ async def run_worker(settings: WorkerSettings) -> int:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(pulse.run(), name="heartbeat")
                 await _load_and_serve(settings, pulse)
-                beating.cancel()
+                await end(beating)
         except* InvalidInput as refusals:
             code = EXIT_REFUSED
             for refusal in refusals.exceptions:

@@ -5,6 +5,7 @@ The rules are those of sentence-transformers' Transformer module, so that the sa
 once a model, in a process of its own.
 """
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
         "max_length": min(limit, positions or limit),
         "positions": positions,
         "inputs": _inputs(made, network),
-        "hidden_size": network.config.hidden_size,
+        "hidden_size": _width(network),
         "chat_template": bool(made.chat_template),
     }
 
@@ -83,6 +84,16 @@ def _limit(tokenizer_limit: int, config: Any, named: bool) -> int:
     return int(min(limit, _UNLIMITED))
 
 
+def _width(network: Any) -> int:
+    """Ask the empty network how wide its vectors are, since some end with a projection that no setting names."""
+    import torch
+
+    try:
+        return int(network(input_ids=torch.ones(1, 4, dtype=torch.long, device="meta"))[0].shape[-1])
+    except (NotImplementedError, RuntimeError):  # it looks at values, which are not there
+        return int(network.config.hidden_size)
+
+
 def _positions(network: Any) -> int | None:
     """Count the places of learned positions, beyond which a network cannot run; RoBERTa's kin start after padding."""
     import torch
@@ -97,8 +108,6 @@ def _positions(network: Any) -> int | None:
 
 def _inputs(made: Any, network: Any) -> list[str]:
     """Give the arrays that the tokenizer makes and the network takes."""
-    import inspect
-
     parameters = inspect.signature(network.forward).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     made_here = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in made.model_input_names]
