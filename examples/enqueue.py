@@ -21,23 +21,20 @@ CHUNK = 1024  # texts in one call
 AT_ONCE = 4  # calls under way, so that no worker runs dry
 
 
-async def embed_file(source: Path, target: Path, *, redis_url: str, model: str) -> None:
-    """Embed each line of `source` and write one array, float32 [lines, width], to `target`."""
-    lines = source.read_text(encoding="utf-8").splitlines()
-    if not lines:
-        raise SystemExit(f"{source} is empty")
+async def embed(lines: list[str], *, redis_url: str, model: str) -> NDArray[np.float32]:
+    """Embed each line: float32 [lines, width]."""
     slots = asyncio.Semaphore(AT_ONCE)
     async with Client(redis_url) as client:
         with Progress() as progress:
-            row = progress.add_task(source.name, total=len(lines))
+            row = progress.add_task(model, total=len(lines))
 
-            async def embed(chunk: list[str]) -> NDArray[np.float32]:
+            async def one(chunk: list[str]) -> NDArray[np.float32]:
                 async with slots:
                     vectors = await client.embed(model, chunk, lane="bulk")
                 progress.advance(row, len(chunk))
                 return vectors
 
-            np.save(target, np.concatenate(await asyncio.gather(*map(embed, chunks(lines)))))
+            return np.concatenate(await asyncio.gather(*map(one, chunks(lines))))
 
 
 def chunks(lines: list[str]) -> Iterator[list[str]]:
@@ -55,7 +52,10 @@ def main() -> None:
     parser.add_argument("--redis-url", default="redis://127.0.0.1:6379/0")
     parser.add_argument("--model", default="minilm")
     args = parser.parse_args()
-    asyncio.run(embed_file(args.source, args.target, redis_url=args.redis_url, model=args.model))
+    lines = args.source.read_text(encoding="utf-8").splitlines()
+    if not lines:
+        raise SystemExit(f"{args.source} is empty")
+    np.save(args.target, asyncio.run(embed(lines, redis_url=args.redis_url, model=args.model)))
 
 
 if __name__ == "__main__":
