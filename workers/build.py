@@ -17,7 +17,6 @@ from infinity_pool.workers.interface import ModelFiles, Progress
 
 Facts = dict[str, Any]
 
-_FAMILY = "family"
 _FACTS = "facts.json"
 
 
@@ -31,7 +30,7 @@ class Found(NamedTuple):
 
 def found(files: ModelFiles, engine: str, device: str, dtype: str) -> Found | None:
     """Find what was made; None if anything is missing."""
-    facts = read_json(files.built / _FAMILY / _FACTS)
+    facts = read_json(files.described / _FACTS)
     if facts is None:
         return None
     choice = {"engine": engine, "reason": ""} if engine != "auto" else read_json(_choice(files, device, dtype))
@@ -48,7 +47,7 @@ def build(files: ModelFiles, family_name: str, engine: str, device: str, dtype: 
     """Make what is missing; runs in a process of its own, since it imports torch and transformers."""
     progress("reading the model", None)
     describe = family_module(family_name).describe
-    facts = _made(files.built / _FAMILY, lambda folder: describe(files, folder))
+    facts = _made(files.described, lambda folder: describe(files, folder))
     described = dataclasses.replace(files, extra=facts)
     family = make_family(family_name, described)
 

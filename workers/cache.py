@@ -21,6 +21,7 @@ from typing import Any
 from infinity_pool.broker.errors import InvalidInput
 
 _LOCK_PATIENCE = 900.0  # seconds; afterwards the work is done twice, which is slow but right
+_ABANDONED = 24 * 3600.0  # seconds after which a folder that was never finished will not be
 _MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu")
 
 
@@ -59,6 +60,9 @@ def maker_versions() -> dict[str, str]:
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `target` at the end; if another process was faster, its folder stays."""
+    for left in target.parent.glob(f".{target.name}.*"):  # by one that was killed
+        if left.stat().st_mtime < time.time() - _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
     scratch = target.parent / f".{target.name}.{uuid.uuid4().hex}"
     scratch.mkdir(parents=True)
     try:

@@ -1,36 +1,38 @@
 """Which files make a model what it is, and their hash: the same on every machine that has the same files."""
 
 import hashlib
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 
 from infinity_pool.workers.cache import key_of, read_json, write_json
 
-_DEFINITION = ("*.json", "*.txt", "*.model", "*.py", "*.jinja", "*.tiktoken")
-_OTHER_FRAMEWORKS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "flax_*", "tf_*", "*.onnx", "*.index.json.bak")
+_TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken")
+_ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model for other programs
+_WEIGHTS = re.compile(r"(?P<folder>\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(?P<kind>safetensors|bin)")
+"""Weights of the network, and of the modules of a sentence-transformers folder."""
+
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """The ONNX files that hold a model itself, in order; every other one is a variant of it, quantised or for one chip."""
 
 
 def definition(names: Iterable[str]) -> list[str]:
-    """
-    Choose, from the files of a model, what loading it in torch or tokenizing for it may need.
-
-    Weights are safetensors where there are any, else PyTorch's own.
-    """
-    ours = [name for name in names if not any(fnmatch(name, pattern) for pattern in _OTHER_FRAMEWORKS)]
-    safe = [name for name in ours if name.endswith(".safetensors")]
-    weights = safe or [name for name in ours if fnmatch(Path(name).name, "pytorch_model*.bin")]
-    # a module of a sentence-transformers folder has its own weights, in its own format
-    heads = [name for name in ours if "/" in name and name.endswith("pytorch_model.bin")]
-    rest = [name for name in ours if any(fnmatch(name, pattern) for pattern in _DEFINITION)]
-    return sorted({*weights, *heads, *rest})
+    """Choose, from the files of a model, what loading it in torch or tokenizing for it may need."""
+    names = list(names)
+    texts = [name for name in names if name.endswith(_TEXTS) and not name.startswith(_ELSEWHERE)]
+    return sorted({*texts, *_weights(names)})
 
 
 def has_weights(names: Iterable[str]) -> bool:
     """Whether there are weights that torch can load."""
-    return any(name.endswith((".safetensors", ".bin")) for name in definition(names))
+    return bool(_weights(names))
+
+
+def _weights(names: Iterable[str]) -> list[str]:
+    """Choose the weights: in each folder safetensors, or PyTorch's own if there are none."""
+    found = [match for name in names if (match := _WEIGHTS.fullmatch(name))]
+    safe = {match["folder"] for match in found if match["kind"] == "safetensors"}
+    return [match[0] for match in found if match["kind"] == "safetensors" or match["folder"] not in safe]
 
 
 def own_graph(names: Iterable[str]) -> list[str]:

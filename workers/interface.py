@@ -60,8 +60,8 @@ class ModelFiles:
     """
     A model on disk, found and ready to load: `path` is its folder, the rest is what its own files say.
 
-    `extra` is what its family wrote down about it, once (see `FamilyModule.describe`), and `built` the folder of what
-    was made from it; both are empty until then. It can be pickled.
+    `extra` is what its family wrote down about it, once (see `FamilyModule.describe`), and `built` the folder of
+    what was made of it; both are empty until then. It can be pickled.
     """
 
     path: Path
@@ -72,6 +72,11 @@ class ModelFiles:
     max_length: int | None = None  # the user's own limit, over the model's
     extra: dict[str, Any] = field(default_factory=dict)
     built: Path = Path()
+
+    @property
+    def described(self) -> Path:
+        """The folder of what its family wrote down."""
+        return self.built / "family"
 
     @property
     def network(self) -> Path:
@@ -148,7 +153,7 @@ class FamilyModule(Protocol):
         """
         Write down what only heavy libraries can read from a model's files; runs once, in a process of its own.
 
-        What does not fit into JSON goes to files in `folder`. `make` finds both in `files.extra` and `files.built`.
+        What does not fit into JSON goes to files in `folder`. `make` finds them as `files.extra` and `files.described`.
         Raises InvalidInput where the family cannot give what the model's files ask for.
         """
         ...
@@ -162,7 +167,12 @@ class EngineModule(Protocol):
     """What a file in workers/engines/ has."""
 
     def convert(self, files: ModelFiles, family: Family, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Make what the engine needs besides the model's files, in `folder`; runs once, in a process of its own."""
+        """
+        Make what the engine needs besides the model's files, in `folder`; runs once, in a process of its own.
+
+        `load` finds what it returns, which must fit into JSON, in `files.extra` under the engine's name, and `folder`
+        in `files.built` under that name too.
+        """
         ...
 
     def load(self, files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:

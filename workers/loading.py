@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,31 +45,40 @@ class LoadedModel:
     fingerprint: str
 
 
+class _Prepared(NamedTuple):
+    """A model with all that was made of it, ready to load; `content` is the hash of its own files."""
+
+    files: ModelFiles
+    family_name: str
+    engine_name: str
+    content: str
+
+
 def load_model(settings: ModelSettings, device: str, progress: Progress) -> LoadedModel:
     """
     Find, prepare and load a model on one device; what takes long is done once and found again by later starts.
 
     Raises InvalidInput if the model or a setting cannot be served, and Unavailable if the hub cannot be reached.
     """
-    files, family_name, content, engine_name = _prepare(settings, device, progress)
+    if settings.engine not in ("auto", *ENGINES):
+        raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
+    prepared = _dummy(settings) if settings.engine == _DUMMY else _prepare(settings, device, progress)
+    files, family_name, engine_name, content = prepared
     progress(f"loading with {engine_name}", None)
     family = make_family(family_name, files)
     engine = engine_module(engine_name).load(files, family, device, settings.dtype)
     dimensions = _dimensions(family, engine)
     about = {name: fact for name, fact in files.extra.items() if name != engine_name}
     fingerprint = key_of(content, family_name, about, family.max_length, dimensions, engine.dtype)
-    _log.info(
-        "%s: %s engine, %s on %s, %d dimensions", files.spec, engine_name, engine.dtype, engine.device, dimensions
-    )
     return LoadedModel(files, family_name, family, engine_name, engine, dimensions, fingerprint)
 
 
-def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[ModelFiles, str, str, str]:
-    """Give the files with what was made of them, their family, their content's hash, and the engine."""
-    if settings.engine not in ("auto", *ENGINES):
-        raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
-    if settings.engine == _DUMMY:
-        return ModelFiles(Path(), {}, settings.model, max_length=settings.max_length or None), _DUMMY, "", _DUMMY
+def _dummy(settings: ModelSettings) -> _Prepared:
+    files = ModelFiles(Path(), {}, settings.model, max_length=settings.max_length or None)
+    return _Prepared(files, _DUMMY, _DUMMY, "")
+
+
+def _prepare(settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
     progress("finding the model", None)
     files = locate(settings, progress)
     family_name = detect(files)
@@ -78,17 +88,23 @@ def _prepare(settings: ModelSettings, device: str, progress: Progress) -> tuple[
     graph = content_hash(files.path, own_graph(names), root / "hashes.json")
     key = key_of(_MADE_SINCE, content, graph, family_name, files.trust_remote_code, maker_versions())
     files = dataclasses.replace(files, built=root / "models" / key)
-    want = (settings.engine, device, settings.dtype)
-    if build.found(files, *want) is None:
-        with alone(files.built / "lock", lambda: progress("waiting for a process that prepares this model", None)):
-            if build.found(files, *want) is None:
-                run_in_child(build.build, files, family_name, *want, progress=progress)
-    made = build.found(files, *want)
-    if made is None:
-        raise WorkerFailed(f"what was made of {files.spec!r} is gone from {files.built}")
+    made = _make_once(files, family_name, (settings.engine, device, settings.dtype), progress)
     if made.reason:
         _log.info("engine auto is %s: %s", made.engine, made.reason)
-    return made.files, family_name, content, made.engine
+    return _Prepared(made.files, family_name, made.engine, content)
+
+
+def _make_once(files: ModelFiles, family_name: str, want: tuple[str, str, str], progress: Progress) -> build.Found:
+    """Find what was made for an engine, device and dtype, or make it in a process of its own, alone on this machine."""
+    if made := build.found(files, *want):
+        return made
+    with alone(files.built / "lock", lambda: progress("waiting for a process that prepares this model", None)):
+        if build.found(files, *want) is None:
+            run_in_child(build.build, files, family_name, *want, progress=progress)
+        made = build.found(files, *want)
+    if made is None:
+        raise WorkerFailed(f"what was made of {files.spec!r} is gone from {files.built}")
+    return made
 
 
 def _dimensions(family: Family, engine: Engine) -> int:

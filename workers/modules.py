@@ -19,7 +19,6 @@ from infinity_pool.workers.pooling import MODES, pool
 Step = dict[str, Any]
 
 _WEIGHTS = "steps.safetensors"
-_TORCH = "torch.nn.modules."
 _LEGACY_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -32,9 +31,20 @@ _LEGACY_MODES = {
 
 
 def modules_of(path: Path) -> list[tuple[str, str]]:
-    """Give (type, subfolder) of each module that modules.json lists; an empty list if there is no such file."""
+    """
+    Give (type, subfolder) of each module that modules.json lists; an empty list if there is no such file.
+
+    Raises InvalidInput if it is no list of modules, or one of them is outside the model's folder.
+    """
     modules = read_json(path / "modules.json") or []
-    return [(str(module["type"]), str(module.get("path", ""))) for module in modules]
+    try:
+        found = [(str(module["type"]), str(module.get("path", ""))) for module in modules]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidInput(f"modules.json in {path} is no list of modules", param="model") from error
+    for _, place in found:
+        if not (path / place).resolve().is_relative_to(path.resolve()):
+            raise InvalidInput(f"modules.json in {path} leads out of it, to {place!r}", param="model")
+    return found
 
 
 def read_steps(path: Path, folder: Path) -> list[Step]:
@@ -51,9 +61,12 @@ def read_steps(path: Path, folder: Path) -> list[Step]:
             continue
         if name not in _READERS:
             raise InvalidInput(f"module {kind!r} of {path} is not served; {', '.join(_READERS)} are", param="model")
-        steps.append({"kind": name, "number": number} | _READERS[name](read_json(path / place / "config.json") or {}))
+        step = {"kind": name, "number": number} | _READERS[name](read_json(path / place / "config.json") or {})
         if name in ("Dense", "LayerNorm"):
-            weights |= {f"{number}.{key}": array for key, array in _weights(path / place).items()}
+            own = _weights(path / place)
+            weights |= {f"{number}.{key}": array for key, array in own.items()}
+            step["width"] = len(next(array for key, array in own.items() if key.endswith("weight")))
+        steps.append(step)
     if not steps or steps[0]["kind"] != "Pooling":
         raise InvalidInput(f"the module after the network in {path} is not Pooling, which is not served", param="model")
     if weights:
@@ -75,14 +88,10 @@ def _read_pooling(config: Step) -> Step:
 
 
 def _read_dense(config: Step) -> Step:
-    name = str(config.get("activation_function", f"{_TORCH}activation.Tanh"))
-    activation(name.rpartition(".")[2] if name.startswith(_TORCH) else name)
+    name = str(config.get("activation_function", "torch.nn.Tanh"))
+    activation(name.rpartition(".")[2] if name.startswith("torch.") else name)  # refuses what is not served
     _only_sentences("Dense", config)
-    return {
-        "activation": name.rpartition(".")[2],
-        "residual": bool(config.get("use_residual")),
-        "width": config["out_features"],
-    }
+    return {"activation": name.rpartition(".")[2], "residual": bool(config.get("use_residual"))}
 
 
 def _read_normalize(config: Step) -> Step:

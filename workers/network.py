@@ -9,6 +9,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.content import file_names, has_weights
 from infinity_pool.workers.interface import ModelFiles
 
+transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
@@ -45,12 +46,9 @@ def load_network(files: ModelFiles, auto_class: str, dtype: torch.dtype, **optio
 
 def empty_network(files: ModelFiles, auto_class: str) -> Any:
     """Give a network without weights, to look at its parts and its inputs."""
+    loader = getattr(transformers, auto_class)
     with torch.device("meta"):
-        return (
-            getattr(transformers, auto_class)
-            .from_config(read_config(files), trust_remote_code=files.trust_remote_code)
-            .eval()
-        )
+        return loader.from_config(read_config(files), trust_remote_code=files.trust_remote_code).eval()
 
 
 def _common(files: ModelFiles) -> dict[str, Any]:

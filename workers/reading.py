@@ -80,7 +80,7 @@ def _tokenizer_options(settings: dict[str, Any]) -> dict[str, Any]:
 def _limit(tokenizer_limit: int, config: Any, named: bool) -> int:
     """Apply sentence-transformers' rule: what the files name counts, else no more than the positions there are."""
     positions = getattr(config, "max_position_embeddings", -1)
-    limit = tokenizer_limit if named or positions == -1 else min(tokenizer_limit, positions)
+    limit = tokenizer_limit if named or positions in (-1, None) else min(tokenizer_limit, positions)
     return int(min(limit, _UNLIMITED))
 
 

@@ -58,7 +58,7 @@ class Tokenizer:
     """
 
     def __init__(self, files: ModelFiles, max_length: int) -> None:
-        facts = json.loads((files.built / "family" / _FACTS).read_text())
+        facts = json.loads((files.described / _FACTS).read_text())
         if max_length <= facts["added"]:
             raise InvalidInput(f"max_length must be over {facts['added']}, the special tokens", param="max_length")
         self.max_length = max_length
@@ -77,7 +77,7 @@ class Tokenizer:
         rows = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
         ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
-        truncated = np.fromiter((len(text) > self._most for text in texts), np.bool_, len(rows))
+        truncated = np.fromiter((len(text) >= self._most for text in texts), np.bool_, len(rows))
         for index in np.flatnonzero(lengths >= self.max_length).tolist():  # as long as the limit, or cut to it?
             truncated[index] = bool(encodings[index].overflowing)
         return Tokens(ids, lengths, truncated)
@@ -112,7 +112,7 @@ def _not_text(texts: Sequence[Any]) -> InvalidInput:
 def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:
     from tokenizers import Tokenizer as Backend
 
-    backend = Backend.from_file(str(files.built / "family" / _BACKEND))
+    backend = Backend.from_file(str(files.described / _BACKEND))
     backend.encode_special_tokens = facts["split_special_tokens"]
     backend.no_padding()
     backend.enable_truncation(max_length, direction=facts["truncation_side"])

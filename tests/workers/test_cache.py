@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from infinity_pool.workers.content import content_hash, definition, file_names
 
 HOLD = """
 import sys
+import time
 from pathlib import Path
 from infinity_pool.workers.cache import alone
 with alone(Path(sys.argv[1]), lambda: None):
@@ -40,6 +43,16 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_what_a_killed_process_left_is_cleared_away_a_day_later(tmp_path: Path) -> None:
+    for name, age in (("old", 25 * 3600), ("new", 3600)):
+        (tmp_path / f".made.{name}").mkdir()
+        os.utime(tmp_path / f".made.{name}", times=(time.time() - age,) * 2)
+
+    with whole_folder(tmp_path / "made"):
+        assert not (tmp_path / ".made.old").exists()
+        assert (tmp_path / ".made.new").exists()
+
+
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     waited: list[str] = []
     holder = subprocess.Popen(
@@ -61,6 +74,8 @@ def test_the_files_that_make_a_model() -> None:
     others = ["README.md", "onnx/model.onnx", "onnx/config.json", "tf_model.h5", "rust_model.ot", "training_args.bin"]
 
     assert definition([*names, *others]) == sorted({*names} - {"pytorch_model.bin"})
+    variants = ["model.fp16.safetensors", "checkpoint-500/model.safetensors", "adapter_model.safetensors"]
+    assert definition([*names, *variants]) == definition(names)
     assert "pytorch_model-00001-of-00002.bin" in definition(["pytorch_model-00001-of-00002.bin"])
 
 

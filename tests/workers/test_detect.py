@@ -41,6 +41,22 @@ def test_text_encoders(config: dict[str, Any], modules: list[str] | None, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ('{"a": 1}', "is no list of modules"),
+        ('[{"path": ""}]', "is no list of modules"),
+        (json.dumps([{"type": TRANSFORMER, "path": "../elsewhere"}]), "leads out of it"),
+    ],
+)
+def test_modules_that_are_none(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(text)
+
+    with pytest.raises(InvalidInput, match=words):
+        detect(ModelFiles(tmp_path, {"model_type": "bert"}, "some/model"))
+
+
+@pytest.mark.parametrize(
     ("config", "modules", "described", "words"),
     [
         (

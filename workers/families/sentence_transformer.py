@@ -88,7 +88,7 @@ class SentenceTransformer:
         self.max_chars = self._tokenizer.max_chars
         self._prompts: dict[str, str] = facts["prompts"]
         self._default_prompt: str | None = facts["default_prompt_name"]
-        self._steps = Steps(facts["steps"], files.built / "family", facts["hidden_size"])
+        self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
         self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
 

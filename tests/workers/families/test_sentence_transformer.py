@@ -1,6 +1,7 @@
 """The vectors are sentence-transformers' own."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +319,57 @@ def test_a_chat_model_without_modules_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidInput, match="chat template"):
         load_here(folder)
+
+
+def test_the_oldest_layout(tmp_path: Path) -> None:
+    """The network in a folder of its own, and its settings under an older name."""
+    save_network("bert", tmp_path / "0_Transformer")
+    save_modules(tmp_path, pooling("mean"), NORMALIZE)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "sentence_bert_config.json").unlink()
+    (tmp_path / "0_Transformer" / "sentence_roberta_config.json").write_text('{"max_seq_length": 20}')
+
+    for engine_name in ("torch", "onnx"):
+        family, engine = load_here(tmp_path, engine_name)
+
+        assert family.max_length == 20
+        np.testing.assert_allclose(embed(family, engine, TEXTS), reference(tmp_path), atol=1e-5)
+
+
+def test_a_models_own_truncation_of_its_vectors(network: Path) -> None:
+    save_modules(network, pooling("mean"), NORMALIZE, truncate_dim=24)
+    family, engine = load_here(network)
+
+    np.testing.assert_allclose(embed(family, engine, TEXTS), reference(network), atol=1e-5)
+    with pytest.raises(InvalidInput, match="dimensions must be from 1 to 24"):
+        family.head("embed", {"dimensions": 25})
+
+
+REMOTE = """
+from transformers import BertModel
+class Doubled(BertModel):
+    def forward(self, **inputs):
+        output = super().forward(**inputs)
+        output.last_hidden_state = output.last_hidden_state[..., :40] * 2
+        return output
+"""
+
+
+def test_code_that_comes_with_a_model_is_run_only_if_asked(
+    network: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+    monkeypatch.setattr("sys.path", list(sys.path))
+    save_modules(network, pooling("mean"))
+    config = json.loads((network / "config.json").read_text())
+    config |= {"auto_map": {"AutoModel": "remote.Doubled"}, "model_type": "bert"}
+    (network / "config.json").write_text(json.dumps(config))
+    plain = embed(*load_here(network), TEXTS)
+    (network / "remote.py").write_text(REMOTE)
+
+    family, engine = load_here(network, trust_remote_code=True)
+
+    np.testing.assert_allclose(embed(family, engine, TEXTS), plain[:, :40] * 2, atol=1e-5)
+    np.testing.assert_allclose(embed(*load_here(network), TEXTS), plain, atol=1e-5)
