@@ -1,7 +1,7 @@
 """How every process of the project begins and ends."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import click
@@ -32,6 +32,16 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
         return refused if isinstance(error, InvalidInput) else 1
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except Exception:  # noqa: BLE001 - the process ends here, and its log should say why in a line
-        _log.critical("ended by an error that nobody foresaw", exc_info=True)
+    except Exception as error:  # noqa: BLE001 - the process ends here, and its log should say why in a line
+        for cause in _causes(error):
+            _log.critical("ended by an error that nobody foresaw", exc_info=cause)
         return 1
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Give what went wrong in the tasks of a group, and in theirs."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _causes(each)
+    else:
+        yield error

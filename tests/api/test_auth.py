@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
+
 from tests.api.conftest import Api
 
 KEY = "sesame-\N{SNOWMAN}-key"

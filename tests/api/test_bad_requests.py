@@ -9,8 +9,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.api.conftest import Api, Process, raw
 from yarl import URL
+
+from tests.api.conftest import Api, Process, raw
 
 SECRET = "a text that is nobody else's business"
 

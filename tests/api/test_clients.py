@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import numpy as np
 import pytest
-from tests.api.conftest import WIDTH, Api, Held, until
 
 import infinity_pool
 from infinity_pool import Client, SyncClient
@@ -28,6 +27,7 @@ from infinity_pool.broker.errors import (
 )
 from infinity_pool.broker.messages import Lane
 from infinity_pool.broker.presence import ModelStatus
+from tests.api.conftest import WIDTH, Api, Held, until
 
 
 @pytest.fixture(params=["queue", "http"])

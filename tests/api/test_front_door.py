@@ -8,9 +8,9 @@ from functools import partial
 
 import aiohttp
 import pytest
-from tests.api.conftest import Api, Held, raw, until
 
 from infinity_pool.broker.errors import DeadLettered, InfinityError, InvalidInput, Overloaded, Unavailable, WorkerFailed
+from tests.api.conftest import Api, Held, raw, until
 
 
 async def post(http: aiohttp.ClientSession, held: Held, items: int = 1, **headers: str) -> tuple[int, str]:
@@ -91,7 +91,7 @@ async def test_a_caller_who_goes_within_a_large_answer(http: aiohttp.ClientSessi
 
 
 async def test_a_request_that_takes_too_long(start_api: Callable[..., Api], held: Held) -> None:
-    api = start_api("--timeout", "0.4")
+    api = start_api("--timeout", "0.4", "--max-timeout", "0.5")
     async with aiohttp.ClientSession(api.url, headers={"Content-Type": "application/json"}) as http:
         for items in (1, 9):
             status, answer = await post(http, held, items)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import openai
 import pytest
+
 from tests.api.conftest import WIDTH, Api
 
 

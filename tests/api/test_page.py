@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 
 import aiohttp
 import pytest
-from tests.api.conftest import WIDTH, Api, Held, raw, until
 
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.presence import WorkerInfo
+from tests.api.conftest import WIDTH, Api, Held, raw, until
 
 EVIL = """"><script>alert(1)</script><b>'$(reboot)&amp;"""
 

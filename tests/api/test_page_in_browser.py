@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from tests.api.conftest import PATIENCE, Api
 
 pytestmark = pytest.mark.browser

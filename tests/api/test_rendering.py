@@ -16,7 +16,7 @@ async def rendered(rows: Array, encoding: Encoding) -> list[bytes]:
     """Give the chunks in which the rows arrive at a client."""
 
     async def handler(request: web.Request) -> web.Response:
-        return embeddings_response("m", Result("job", rows, 5), encoding)
+        return embeddings_response("m", Result("job", rows, 5), encoding, None)
 
     app = web.Application()
     app.router.add_get("/", handler)

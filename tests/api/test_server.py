@@ -12,9 +12,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
-from tests.api.conftest import PATIENCE, Api, Held, raw, until
 
 from infinity_pool.broker.embedded import EmbeddedServer
+from tests.api.conftest import PATIENCE, Api, Held, raw, until
 
 JSON = {"Content-Type": "application/json"}
 

@@ -3,7 +3,6 @@ import time
 
 import pytest
 from redis.asyncio import Redis
-from tests.broker.conftest import Echo
 
 from infinity_pool.broker import keys
 from infinity_pool.broker.client import QueueClient
@@ -11,6 +10,7 @@ from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, Unavailable
 from infinity_pool.broker.outbox import QueueLimits
 from infinity_pool.broker.presence import forget_worker, read_model
+from tests.broker.conftest import Echo
 
 
 async def test_a_text_a_list_and_a_long_list(client: QueueClient) -> None:

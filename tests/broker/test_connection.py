@@ -4,13 +4,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.broker import deployments
-from tests.broker.conftest import Echo
 
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.broker.messages import LANES
+from tests.broker import deployments
+from tests.broker.conftest import Echo
 
 Deployment = Callable[[Path], AbstractContextManager[str]]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from redis.asyncio import Redis
-from tests.broker.conftest import Echo
 
 from infinity_pool.broker import keys
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Failure, Result
 from infinity_pool.broker.producer import Producer
+from tests.broker.conftest import Echo
 
 
 @pytest.fixture
