@@ -35,16 +35,21 @@ class Rows(NamedTuple):
 
     def select(self, indices: Sequence[int]) -> "Rows":
         """Give the rows of some items, in that order."""
-        ends = np.cumsum(self.lengths)
-        starts = ends - self.lengths
-        picked = np.concatenate([np.arange(starts[i], ends[i]) for i in indices] or [np.empty(0, np.int64)])
         chosen = np.asarray(indices, np.int64)
+        lengths = self.lengths[chosen]
+        places = self._places(chosen, lengths) if self.ragged else chosen
         return Rows(
-            self.lengths[chosen],
-            {name: array[picked] for name, array in self.ragged.items()},
+            lengths,
+            {name: array[places] for name, array in self.ragged.items()},
             {name: array[chosen] for name, array in self.fixed.items()},
             self.truncated[chosen],
         )
+
+    def _places(self, chosen: Array, lengths: Array) -> Array:
+        """Give where in the ragged arrays some items' rows are: each item's start, counted on from there."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(starts[chosen] - before, lengths) + np.arange(int(lengths.sum()))
 
 
 class Head(NamedTuple):
