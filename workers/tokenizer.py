@@ -70,7 +70,7 @@ class Tokenizer:
         self._encode = (_fast if facts["fast"] else _slow)(files, max_length, facts)
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> Tokens:
-        """Tokenize, each with `prefix` in front; raises InvalidInput that names the first item that is no text."""
+        """Tokenize, each with `prefix` in front; raises InvalidInput, with its place, if one is no text."""
         if not all(isinstance(text, str) for text in texts):
             raise _not_text(texts)
         encodings = self._encodings([prefix + text for text in texts] if prefix else texts)
@@ -101,11 +101,11 @@ class Tokenizer:
 def _not_text(texts: Sequence[Any]) -> InvalidInput:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            return InvalidInput(f"item {index} is no text but {type(text).__name__}")
+            return InvalidInput(f"must be a text, not {type(text).__name__}", item=index)
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            return InvalidInput(f"item {index} is not Unicode: half of a surrogate pair at character {error.start}")
+            return InvalidInput(f"has half of a surrogate pair at character {error.start}", item=index)
     return InvalidInput("an item cannot be tokenized")
 
 

@@ -3,11 +3,11 @@ import os
 import signal
 
 import pytest
-from tests.workers.conftest import ignore_progress
 
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.interface import Progress
+from tests.workers.conftest import ignore_progress
 
 
 @pytest.fixture(autouse=True)

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.workers.conftest import ignore_progress
-from tests.workers.hub_server import COMMIT, Hub, serve_hub
 
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.locate import locate
 from infinity_pool.workers.settings import ModelSettings
+from tests.workers.conftest import ignore_progress
+from tests.workers.hub_server import COMMIT, Hub, serve_hub
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -2,12 +2,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.workers.conftest import MINILM, ignore_progress
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.locate import locate
 from infinity_pool.workers.settings import ModelSettings
+from tests.workers.conftest import MINILM, ignore_progress
 
 
 def find(model: str, revision: str = "") -> ModelFiles:

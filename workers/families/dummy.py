@@ -54,7 +54,7 @@ class Dummy:
         """Count characters."""
         for index, item in enumerate(items):
             if not isinstance(item, str):
-                raise InvalidInput(f"item {index} is no text but {type(item).__name__}")
+                raise InvalidInput(f"must be a text, not {type(item).__name__}", item=index)
         chars = np.fromiter(map(len, items), np.int32, len(items))
         tokens = np.maximum(chars // _CHARS_PER_TOKEN, 1)
         return Rows(np.minimum(tokens, self.max_length), {}, {"chars": chars}, tokens > self.max_length)

@@ -110,7 +110,7 @@ class SentenceTransformer:
         prompt = self._prompt(options)
         tokens = self._tokenizer.encode(items, prompt)
         if not tokens.lengths.all():
-            raise InvalidInput(f"item {int(tokens.lengths.argmin())} has no tokens")
+            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
         fixed = {}
         if not self._steps.includes_prompt:
             fixed["prompt_length"] = np.full(len(items), self._count_prompt(prompt), np.int32)

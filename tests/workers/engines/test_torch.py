@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.tiny_models import pooling, save_modules, save_network
-from tests.workers.conftest import embed, load_here, prepare_here
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.choices import engine_module, make_family
 from infinity_pool.workers.interface import Engine
+from tests.tiny_models import pooling, save_modules, save_network
+from tests.workers.conftest import embed, load_here, prepare_here
 
 TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
 

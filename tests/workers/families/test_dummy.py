@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from tests.workers.conftest import embed, ignore_progress
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.loading import LoadedModel, load_model
 from infinity_pool.workers.settings import ModelSettings
+from tests.workers.conftest import embed, ignore_progress
 
 
 @pytest.fixture
@@ -34,5 +34,5 @@ def test_dimensions(dummy: LoadedModel) -> None:
 
 
 def test_a_bad_item_is_named(dummy: LoadedModel) -> None:
-    with pytest.raises(InvalidInput, match="item 1 is no text but NoneType"):
+    with pytest.raises(InvalidInput, match="item 1: must be a text, not NoneType"):
         dummy.family.prepare(dummy.family.head("embed", {}), ["good", None], {})

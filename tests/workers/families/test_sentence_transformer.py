@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from tests.tiny_models import ARCHITECTURES, POSITIONS, WIDTH, pooling, save_modules, save_network
-from tests.workers.conftest import embed, load_here
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.loading import LoadedModel
+from tests.tiny_models import ARCHITECTURES, POSITIONS, WIDTH, pooling, save_modules, save_network
+from tests.workers.conftest import embed, load_here
 
 TEXTS = [
     "hello world",
@@ -261,7 +261,7 @@ def test_another_task_is_refused(minilm: LoadedModel) -> None:
 @pytest.mark.parametrize("bad", [None, 7, b"bytes", "half an emoji \ud83d", ["a"]])
 def test_a_bad_item_is_named(bad: Any, minilm: LoadedModel) -> None:
     for options in ({}, {"prompt": "query: "}):
-        with pytest.raises(InvalidInput, match="item 1"):
+        with pytest.raises(InvalidInput, match=r"^item 1: "):
             minilm.family.prepare(minilm.family.head("embed", options), ["good", bad, "good"], options)
 
 
@@ -271,7 +271,7 @@ def test_an_item_without_tokens_is_named(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(backend | {"post_processor": None}))
     family, _ = load_here(folder)
 
-    with pytest.raises(InvalidInput, match="item 1 has no tokens"):
+    with pytest.raises(InvalidInput, match="item 1: has no tokens"):
         family.prepare(family.head("embed", {}), ["good", "", "good"], {})
 
 
