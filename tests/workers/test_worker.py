@@ -36,6 +36,7 @@ class Breaking(DummyEngine):
     """Raises on any batch with a text of POISON characters; `gate` holds batches back, `batches` remembers them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[list[int]] = []
         self.seconds = 0.0
         self.memory = 10_000  # items
