@@ -13,18 +13,21 @@ collect_ignore = [] if "STS" in os.environ else ["quality"]  # it needs a data s
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedServer]:
-    """One embedded server for the whole session."""
+def server_url() -> Iterator[str]:
+    """The URL of one server for the whole session: the embedded one, or another that may be emptied."""
+    if url := os.environ.get("INFINITY_TEST_REDIS_URL"):
+        yield url
+        return
     with EmbeddedServer.start() as server:
-        yield server
+        yield server.url
 
 
 @pytest.fixture
-async def redis_url(server: EmbeddedServer) -> AsyncIterator[str]:
+async def redis_url(server_url: str) -> AsyncIterator[str]:
     """The URL of an empty server."""
-    async with connect(server.url) as redis:
+    async with connect(server_url) as redis:
         await redis.flushall()
-        yield server.url
+        yield server_url
 
 
 @pytest.fixture

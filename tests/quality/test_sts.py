@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr  # type: ignore[import-untyped] # it has no stubs of its own
 
 from infinity_pool.api.sync_client import SyncClient
 from tests.cli.conftest import Serving
