@@ -9,10 +9,12 @@ from aiohttp import web
 from infinity_pool.api import routes
 from infinity_pool.api.auth import KeyCheck
 from infinity_pool.api.door import Door
-from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.keys import CLIENT, METRICS, READINESS, SETTINGS
 from infinity_pool.api.metrics import Metrics
+from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.client import QueueClient
+from infinity_pool.broker.outbox import QueueLimits
 
 
 def make_app(settings: ApiSettings) -> web.Application:
@@ -31,8 +33,9 @@ def make_app(settings: ApiSettings) -> web.Application:
 
 async def _queue(app: web.Application) -> AsyncIterator[None]:
     settings = app[SETTINGS]
-    async with QueueClient(
-        settings.redis_url, timeout=settings.timeout, online_max_items=settings.online_max_items
-    ) as client:
+    limits = QueueLimits(items=settings.max_queue_items, tokens=settings.max_queue_tokens)
+    async with QueueClient(settings.redis_url, timeout=settings.timeout, limits=limits) as client:
         app[CLIENT] = client
+        app[READINESS] = Readiness(client, settings.require_model)
         yield
+        await app[READINESS].close()

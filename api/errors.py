@@ -53,9 +53,11 @@ def error_body(status: int, message: str, code: str, param: str | None = None) -
 
 def _of_ours(error: InfinityError) -> web.Response:
     status = STATUS.get(error.code, 500)
-    return json_response(
-        error_body(status, error.message, error.code, error.param), status=status, headers=_headers(error, status)
-    )
+    message, param = error.message, error.param
+    if error.item is not None:
+        param = f"{param or 'input'}[{error.item}]"
+        message = f"{param}: {message}"
+    return json_response(error_body(status, message, error.code, param), status=status, headers=_headers(error, status))
 
 
 def _headers(error: InfinityError, status: int) -> dict[str, str]:

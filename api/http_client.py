@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from binascii import a2b_base64
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields
@@ -17,6 +18,8 @@ from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
 from infinity_pool.broker.splitting import join
 
+_ITEM = re.compile(r"(\w+)\[(\d{1,9})\]")  # a field, and which of its items, as an error's `param` has it
+_SHORTEST = 0.001  # s, of a timeout that is sent
 _PART_ITEMS = 256  # in one request; more are sent as several
 _PARTS_AT_ONCE = 4
 _PATHS = {"embed": "/embeddings"}
@@ -73,10 +76,14 @@ class HttpClient:
         if len(parts) > 1:
             lane = lane or "bulk"  # by the size of the whole, not of the last part
         timeout = self.timeout if timeout is None and lane != "bulk" else timeout
-        bodies = [{**(options or {}), "model": model, "input": part, "encoding_format": "base64"} for part in parts]
+        headers = _headers(lane, timeout)
+        body = {**(options or {}), "model": model, "encoding_format": "base64"}
+        asks = [
+            self._embeddings({**body, "input": part}, headers, place * _PART_ITEMS) for place, part in enumerate(parts)
+        ]
         try:
             async with asyncio.timeout(timeout):
-                return join(await _together([self._embeddings(body, lane) for body in bodies]))
+                return join(await _together(asks))
         except TimeoutError:
             raise DeadlineExceeded(f"{model} gave no answer within {timeout:g} s") from None
 
@@ -107,9 +114,15 @@ class HttpClient:
         """The models as of the last call of `models`, by name."""
         return self._status
 
-    async def _embeddings(self, body: dict[str, Any], lane: Lane | None) -> Result:
-        headers = {"X-Infinity-Lane": lane} if lane else {}
-        answered, answer = await self._ask("POST", _PATHS["embed"], data=io.BytesIO(_encoded(body)), headers=headers)
+    async def _embeddings(self, body: dict[str, Any], headers: dict[str, str], first: int) -> Result:
+        """Ask for one part of a request, whose first item is the request's `first`."""
+        data = io.BytesIO(_encoded(body))
+        try:
+            answered, answer = await self._ask("POST", _PATHS["embed"], data=data, headers=headers)
+        except InfinityError as error:
+            if error.item is not None:
+                error.item += first
+            raise
         rows = [a2b_base64(entry["embedding"]) for entry in answer["data"]]
         return Result(
             answered.get("X-Request-Id", ""),
@@ -131,6 +144,14 @@ class HttpClient:
             return response.headers, orjson.loads(data)
         except orjson.JSONDecodeError as error:
             raise InfinityError(f"{self._base + path} did not answer with JSON") from error
+
+
+def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
+    """Give the headers by which the server learns what a request's own body has no place for."""
+    headers = {"X-Infinity-Lane": lane} if lane else {}
+    if timeout is not None:
+        headers["X-Request-Timeout"] = f"{max(timeout, _SHORTEST):.3f}"
+    return headers
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
@@ -164,7 +185,11 @@ def _error(status: int, headers: Mapping[str, str], data: bytes) -> InfinityErro
     except (orjson.JSONDecodeError, KeyError, TypeError):
         code, message, param = "", f"HTTP status {status}", None
     kind = BY_CODE.get(code) or _BY_STATUS.get(status, InvalidInput if status < 500 else InfinityError)
-    return kind(message, param=param, retry_after=_retry_after(headers))
+    item = None
+    if found := _ITEM.fullmatch(param or ""):
+        message = message.removeprefix(f"{param}: ")
+        param, item = found[1], int(found[2])
+    return kind(message, param=param, item=item, retry_after=_retry_after(headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -3,9 +3,11 @@
 from aiohttp import web
 
 from infinity_pool.api.metrics import Metrics
+from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.client import QueueClient
 
 SETTINGS = web.AppKey("settings", ApiSettings)
 CLIENT = web.AppKey("client", QueueClient)
 METRICS = web.AppKey("metrics", Metrics)
+READINESS = web.AppKey("readiness", Readiness)

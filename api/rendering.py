@@ -10,11 +10,15 @@ import orjson
 from aiohttp import web
 
 from infinity_pool.broker.messages import Array, Result
+from infinity_pool.broker.presence import WorkerInfo
 
 Encoding = Literal["float", "base64"]
 
 TRUNCATED_HEADER = "X-Infinity-Truncated"
 """How many items were cut to the model's limit, where any was; OpenAI's answer has no field for it."""
+
+FINGERPRINT_HEADER = "X-Infinity-Fingerprint"
+"""What the vectors depend on: those of another fingerprint are not to be compared with them."""
 
 _SLICE = 2**15
 """Numbers rendered at a time, well under a millisecond's work; a larger answer is streamed."""
@@ -27,18 +31,25 @@ def json_response(data: Any, *, status: int = 200, headers: Mapping[str, str] | 
     return web.Response(body=_dumps(data), status=status, headers=headers, content_type=_JSON)
 
 
-def embeddings_response(model: str, result: Result, encoding: Encoding) -> web.Response:
+def embeddings_response(model: str, result: Result, encoding: Encoding, worker: WorkerInfo | None) -> web.Response:
     """
-    Answer with the rows of a float32 array, [n, width], as OpenAI does.
+    Answer with the rows of a float32 array, [n, width], as OpenAI does; `worker` stands for the model's.
 
     A large answer is rendered in slices, and between two of them all other requests have their turn.
     """
     rows = np.ascontiguousarray(result.outputs, np.float32)
     about = {"model": model, "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens}}
-    headers = {TRUNCATED_HEADER: str(result.truncated)} if result.truncated else None
+    headers = _headers(result, worker)
     if rows.size <= _SLICE:
         return json_response({"object": "list", "data": _entries(rows, 0, encoding), **about}, headers=headers)
     return web.Response(body=_stream(rows, about, encoding), headers=headers, content_type=_JSON)
+
+
+def _headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:
+    headers = {FINGERPRINT_HEADER: worker.fingerprint} if worker and worker.fingerprint else {}
+    if result.truncated:
+        headers[TRUNCATED_HEADER] = str(result.truncated)
+    return headers
 
 
 async def _stream(rows: Array, about: dict[str, Any], encoding: Encoding) -> AsyncIterator[bytes]:

@@ -4,18 +4,21 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from infinity_pool.api.app import make_app
+from infinity_pool.api.keys import CLIENT, READINESS
 from infinity_pool.api.settings import ApiSettings
+from infinity_pool.broker.errors import Unavailable
 
 Signals = asyncio.Queue[signal.Signals]
 
 _BACKLOG = 2048  # connections the kernel holds for us while the loop is busy
+_LAST_WORDS = 1.0  # s, to write the errors of what took too long to finish
 _STOP = (signal.SIGTERM, signal.SIGINT)
 
 logger = logging.getLogger(__name__)
@@ -35,14 +38,17 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
     """
     Serve until SIGTERM or SIGINT, then finish what is in hand and return; a second signal leaves at once.
 
+    From the first on, /ready says no. For `shutdown_delay` seconds requests are still taken, then, for `timeout`
+    seconds, finished; what takes longer gets 503.
     `started` is called with the URL once the port is open. Raises OSError if it cannot be opened.
     """
+    app = make_app(settings)
     runner = web.AppRunner(
-        make_app(settings),
+        app,
         access_log=None,
         handler_cancellation=True,
         logger=_http_logger,
-        shutdown_timeout=settings.timeout,
+        shutdown_timeout=settings.timeout + _LAST_WORDS,
     )
     with _stop_signals() as signals:
         try:
@@ -51,7 +57,11 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
             if started:
                 started(url)
             await signals.get()
+            app[READINESS].stopping = True
+            await _linger(signals, settings.shutdown_delay)
             logger.info("stopping, after what is in hand")
+            too_late = Unavailable("this replica is stopping", retry_after=1.0)
+            asyncio.get_running_loop().call_later(settings.timeout, app[CLIENT].fail, too_late)
         finally:
             await _drain(runner, signals)
 
@@ -62,6 +72,13 @@ async def _listen(runner: web.AppRunner, settings: ApiSettings) -> str:
     site = web.TCPSite(runner, settings.host, settings.port, backlog=_BACKLOG, reuse_port=settings.reuse_port or None)
     await site.start()
     return str(URL.build(scheme="http", host=settings.host, port=runner.addresses[0][1]))
+
+
+async def _linger(signals: Signals, seconds: float) -> None:
+    """Serve on, so that those who ask whether we are ready send no more; one more signal ends it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            signals.put_nowait(await signals.get())
 
 
 async def _drain(runner: web.AppRunner, signals: Signals) -> None:

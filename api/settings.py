@@ -12,10 +12,33 @@ class HttpSettings:
     host: str = option("Address to listen on.", default="127.0.0.1")
     port: int = option("Port to listen on; 0: any free one.", default=7997, minimum=0)
     api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
-    timeout: float = option("Seconds a request may take in all.", default=60.0, minimum=0.001)
+    timeout: float = option(
+        "Seconds an online request may take in all, unless its X-Request-Timeout says otherwise.",
+        default=60.0,
+        minimum=0.001,
+    )
+    max_timeout: float = option(
+        "Most seconds that X-Request-Timeout may ask for, and what a bulk request may take.",
+        default=600.0,
+        minimum=0.001,
+    )
     online_max_items: int = option("Embedding requests of up to so many items go online.", default=8, minimum=0)
     max_items: int = option("Items in one request.", default=2048, minimum=1)
     max_body: int = option("Bytes in one request's body.", default=64 * 2**20, minimum=1)
+    max_queue_items: int = option(
+        "Items that may wait in one lane of a model; what comes then gets 429.", default=32_000, minimum=1
+    )
+    max_queue_tokens: int = option(
+        "Tokens, as estimated, that may wait in one lane of a model; 0: 60 s of work, as measured.",
+        default=0,
+        minimum=0,
+    )
+    require_model: tuple[str, ...] = option(
+        "A model without which /ready says no, may be repeated; default: any one will do.", default=()
+    )
+    shutdown_delay: float = option(
+        "Seconds after SIGTERM in which /ready says no and requests are still taken.", default=0.0, minimum=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ Settings = TypeVar("Settings")
 SEPARATOR = ";"
 """What stands between the values of several models in one variable."""
 
+_SEVERAL = tuple[str, ...]  # the type of a setting that may be given several times, whether or not there are models
+
 
 class SettingOption(click.Option):
     """A declared setting as a flag and a variable; a repeated one takes values joined by `;` from its variable."""
@@ -86,12 +88,12 @@ def choices_of(option: Option) -> list[str]:
 def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:
     extra: dict[str, Any] = {"required": True}
     if field.default is not MISSING:
-        shown = field.default != ""
+        shown = field.default not in ("", ())
         extra = {"default": (field.default,) if repeated else field.default, "show_default": shown}
     return SettingOption(
         [field.name, *_flags(field.name, option, kind)],
         type=_click_type(option, kind),
-        multiple=repeated,
+        multiple=repeated or kind == _SEVERAL,
         envvar=[variable(field.name), *(variable(alias) for alias in option.aliases)],
         show_envvar=True,
         help=option.help,
@@ -131,6 +133,8 @@ def _column(name: str, values: Sequence[Any], key: str, count: int) -> Sequence[
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return SEPARATOR.join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

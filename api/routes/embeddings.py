@@ -1,12 +1,12 @@
 """POST /embeddings, as OpenAI has it."""
 
-import asyncio
 from typing import Annotated, Any
 
 from aiohttp import web
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
 from infinity_pool.api.reading import Body, lane_of, read
 from infinity_pool.api.rendering import Encoding, embeddings_response
@@ -48,14 +48,15 @@ class EmbeddingsBody(Body):
 @routes.post("/embeddings")
 async def embeddings(request: web.Request) -> web.Response:
     """Embed texts."""
-    app, now = request.app, asyncio.get_running_loop().time
-    settings = app[SETTINGS]
-    deadline = now() + settings.timeout
-    body = await read(request, EmbeddingsBody, settings.timeout)
+    app = request.app
+    client, settings = app[CLIENT], app[SETTINGS]
+    deadline = Deadline(request, settings)
+    body = await read(request, EmbeddingsBody, deadline.left("online"))
     if len(body.input) > settings.max_items:
         raise InvalidInput(f"input: {len(body.input)} items, {settings.max_items} are allowed", param="input")
-    result = await app[CLIENT].submit(
-        body.model, "embed", body.input, options=body.options, lane=lane_of(request), timeout=max(0.0, deadline - now())
+    lane = lane_of(request, "online" if len(body.input) <= settings.online_max_items else "bulk")
+    result = await client.submit(
+        body.model, "embed", body.input, options=body.options, lane=lane, timeout=deadline.left(lane)
     )
     app[METRICS].ran(body.model, "embed", len(body.input), result)
-    return embeddings_response(body.model, result, body.encoding_format or "float")
+    return embeddings_response(body.model, result, body.encoding_format or "float", client.best(body.model))

@@ -5,11 +5,12 @@ import time
 from aiohttp import web
 
 from infinity_pool.api.auth import public
-from infinity_pool.api.keys import CLIENT
+from infinity_pool.api.keys import READINESS
 from infinity_pool.api.rendering import json_response
-from infinity_pool.broker.presence import ModelStatus
 
 routes = web.RouteTableDef()
+
+_YES = ("1", "true", "yes")
 
 
 @routes.get("/v1/health")
@@ -24,13 +25,11 @@ async def health(request: web.Request) -> web.Response:
 @routes.get("/ready")
 @public
 async def ready(request: web.Request) -> web.Response:
-    """Answer 200 if every model has a worker that is ready, else 503, naming those that have none."""
-    models = await request.app[CLIENT].models()
-    missing = {model.name: _excuse(model) for model in models if not model.ready}
-    good = bool(models) and not missing
-    return json_response({"ready": good, "models": len(models), "not_ready": missing}, status=200 if good else 503)
+    """
+    Answer 200 if requests can be answered now, else 503, and say what is missing.
 
-
-def _excuse(model: ModelStatus) -> str:
-    stages = sorted(worker.stage or worker.state for worker in model.workers)
-    return ", ".join(stages) or "no worker is alive"
+    `?model=M` asks for one model, `?deep=1` runs a job through each.
+    """
+    deep = request.query.get("deep", "").lower() in _YES
+    report = await request.app[READINESS].report(request.query.get("model"), deep=deep)
+    return json_response(report._asdict(), status=200 if report.ready else 503)

@@ -107,7 +107,15 @@ async def test_the_same_lanes(items: int, lane: Lane | None, expected: Lane, cli
     assert (await asked).shape == (items, 3)
 
 
-@pytest.mark.parametrize("error", [InvalidInput("bad", param="input"), DeadLettered("broke"), InfinityError("ours")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidInput("bad", param="input"),
+        InvalidInput("bad", param="input", item=2),
+        DeadLettered("broke"),
+        InfinityError("ours"),
+    ],
+)
 async def test_the_same_errors(error: InfinityError, client: AnyClient, held: Held) -> None:
     asked = asyncio.create_task(client.embed(held.model, "a"))
     await held.refuse(await held.take(), error)
@@ -162,11 +170,15 @@ async def test_nobody_there(client: AnyClient) -> None:
 
 async def test_a_long_list_over_http_fails_as_one(idle_api: Api, held: Held) -> None:
     async with HttpClient(idle_api.url) as client:
-        asked = asyncio.create_task(client.embed(held.model, ["a"] * 600))
-        await held.refuse(await held.take("bulk"), InvalidInput("bad"))
+        asked = asyncio.create_task(client.embed(held.model, [str(place) for place in range(600)]))
+        deliveries = [await held.take("bulk") for _ in range(3)]  # of the 4, 4 and 2 jobs of its requests
+        last = max(deliveries, key=lambda one: int(one.job.items[0]) if one.job else -1)
+        assert last.job
+        await held.refuse(last, InvalidInput("bad", param="input", item=3))
 
-        with pytest.raises(InvalidInput, match="bad"):
+        with pytest.raises(InvalidInput, match="bad") as caught:
             await asked
+    assert caught.value.item == int(last.job.items[3])
     await until(lambda: _waits(held, 0))
 
 

@@ -138,9 +138,36 @@ async def test_a_models_worker_that_is_gone(http: aiohttp.ClientSession, held: H
     status, answer = await post(http, held)
 
     assert (status, json.loads(answer)["error"]["code"]) == (503, "unavailable")
-    async with http.get("/ready") as response:
+    async with http.get("/ready", params={"model": held.model}) as response:
         assert response.status == 503
-        assert (await response.json())["not_ready"][held.model] == "no worker is alive"
+        assert (await response.json())["not_ready"] == {held.model: "no worker is alive"}
+
+
+async def test_the_item_at_fault_is_named(http: aiohttp.ClientSession, held: Held) -> None:
+    body = json.dumps({"model": held.model, "input": [str(place) for place in range(200)]})  # four jobs
+    asked = asyncio.create_task(http.post("/v1/embeddings", data=body).__aenter__())
+    deliveries = [await held.take("bulk") for _ in range(4)]
+    last = max(deliveries, key=lambda one: int(one.job.items[0]) if one.job else -1)
+    await held.refuse(last, WorkerFailed("the model failed on it", item=7))
+    response = await asked
+    error = (await response.json())["error"]
+
+    assert response.status == 500
+    assert error["param"] == "input[199]"
+    assert error["message"] == "input[199]: the model failed on it"
+    await until(lambda: _waits(held, "bulk", 0))
+
+
+async def test_answers_tell_what_their_vectors_depend_on(http: aiohttp.ClientSession, held: Held, api: Api) -> None:
+    async with http.post("/v1/embeddings", data=json.dumps({"model": "m", "input": "a"})) as response:
+        found = response.headers["X-Infinity-Fingerprint"]
+    async with http.get("/v1/models/m") as response:
+        assert (await response.json())["fingerprint"] == found != ""
+    asked = asyncio.create_task(
+        http.post("/v1/embeddings", data=json.dumps({"model": held.model, "input": "a"})).__aenter__()
+    )
+    await held.answer(await held.take())
+    assert "X-Infinity-Fingerprint" not in (await asked).headers  # this worker has not told any
 
 
 async def test_truncation_is_told(http: aiohttp.ClientSession, held: Held) -> None:

@@ -157,6 +157,13 @@ def test_any_other_number_of_values_is_an_error_that_names_option_and_counts(cou
     assert not made
 
 
+def test_what_may_be_given_several_times() -> None:
+    made, _ = one(ApiSettings, ["--require-model", "a", "--require-model", "org/b"], INFINITY_REQUIRE_MODEL="c")
+    assert made.require_model == ("a", "org/b")
+    made, _ = one(ApiSettings, INFINITY_REQUIRE_MODEL="a;org/b")
+    assert made.require_model == ("a", "org/b")
+
+
 def test_a_model_is_needed() -> None:
     _, result = models()
     assert result.exit_code == 2
@@ -171,6 +178,7 @@ def test_a_model_is_needed() -> None:
         ),
         WorkerSettings(model="m", engine="onnx", log_format="json"),
         ApiSettings(api_key="sesame ☃; 'quoted'", port=0, reuse_port=True),
+        ApiSettings(require_model=("a", "org/b")),
         ServeSettings(api_processes=2, preload_only=True),
     ],
 )
