@@ -42,8 +42,10 @@ async def run_worker(settings: WorkerSettings) -> int:
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(pulse.run(), name="heartbeat")
-                await _load_and_serve(settings, pulse)
-                await end(beating)
+                try:
+                    await _load_and_serve(settings, pulse)
+                finally:
+                    await end(beating)
         except* InvalidInput as refusals:
             code = EXIT_REFUSED
             for refusal in refusals.exceptions:
