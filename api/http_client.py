@@ -148,7 +148,7 @@ class HttpClient:
 
 def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
     """Give the headers by which the server learns what a request's own body has no place for."""
-    headers = {"X-Infinity-Lane": lane} if lane else {}
+    headers: dict[str, str] = {"X-Infinity-Lane": lane} if lane else {}
     if timeout is not None:
         headers["X-Request-Timeout"] = f"{max(timeout, _SHORTEST):.3f}"
     return headers

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
 from infinity_pool.broker.connection import connect, end, is_outage
-from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, Overloaded, Unavailable
+from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.messages import Array, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
@@ -143,6 +143,10 @@ class QueueClient:
     def waiting(self) -> int:
         """How many jobs await their reply."""
         return len(self._inbox)
+
+    def fail(self, error: InfinityError) -> None:
+        """Settle all that waits with an error, as when there is no time left to wait."""
+        self._inbox.fail(error)
 
     def _tickets(
         self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, timeout: float | None

@@ -179,7 +179,8 @@ async def _ready(api: Api, **query: str) -> bool:
 
 
 async def _stopping(api: Api) -> bool:
-    return (await ask(api))[1]["reason"] == "this replica is stopping"
+    _, report = await ask(api)
+    return bool(report["reason"] == "this replica is stopping")
 
 
 async def _waits(held: Held, items: int) -> bool:
