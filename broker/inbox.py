@@ -1,6 +1,7 @@
 """Receives the replies of one listener and hands each to whoever waits for it."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable
 
@@ -64,17 +65,20 @@ class Inbox:
 
     async def listen(self) -> None:
         """Hand out replies until told to stop; an outage is waited out."""
-        backoff = Backoff()
+        backoff, was_away = Backoff(), False
         while not self._closing:
             try:
+                if was_away:
+                    await self._reconnect()
                 await self._read()
+                was_away = False
                 backoff.reset()
             except Exception as error:
                 if not is_outage(error):
                     raise
                 logger.warning("cannot read replies: %s", error)
+                was_away = True
                 await backoff.pause()
-                await self._reconnect()
 
     async def close(self) -> None:
         """Have `listen` return, and remove the channel."""
@@ -117,12 +121,7 @@ class Inbox:
 
     async def _reconnect(self) -> None:
         """After an outage: read again from the beginning, and if another server answers, queue again what waits."""
-        try:
-            found = (await identify(self._redis)).run_id
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            return
+        found = (await identify(self._redis)).run_id
         self._last = b"0"
         if self._run_id and found != self._run_id:
             self._lost()
@@ -132,4 +131,6 @@ class Inbox:
         queued = [ticket for ticket in self._tickets.values() if ticket.entry is not None and not ticket.future.done()]
         if queued:
             logger.warning("the queue may have lost data: %d jobs are queued again", len(queued))
+            for ticket in queued:
+                ticket.since = time.monotonic()
             self._on_loss(queued)

@@ -24,6 +24,7 @@ WORK_WAITING = 60.0
 
 _LEAST_TOKENS = 100_000  # whatever a worker says before it has run much
 _WRITE_BYTES = 4 * 2**20  # in one write
+_LOOK = 0.5  # s between two looks at a write that hangs
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,11 @@ class Ticket:
     def __post_init__(self) -> None:
         self.data = encode_job(self.job)
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for it any more, though it is not answered."""
+        return self.future.cancelled() or (self.future.done() and self.future.exception() is not None)
+
     def fail(self, error: InfinityError) -> None:
         """Settle with an error, if nothing has settled it yet."""
         if not self.future.done():
@@ -74,9 +80,11 @@ class Outbox:
         self._model = model
         self._limits = limits
         self._groups: list[Group] = []
+        self._writing: list[Group] = []
         self._dropped: list[Ticket] = []
         self._some = asyncio.Event()
         self._idle = asyncio.Event()
+        self._looking: asyncio.TimerHandle
 
     def add(self, group: Group) -> None:
         """Put one request's jobs in line to be written."""
@@ -104,6 +112,7 @@ class Outbox:
                 self._idle.set()
             await self._some.wait()
             self._idle.clear()
+            self._looking = asyncio.get_running_loop().call_later(_LOOK, self._look)
             try:
                 self._some.clear()
                 await self._write_groups()
@@ -115,6 +124,8 @@ class Outbox:
                 self._give_up(error)
                 self._some.set()
                 await backoff.pause()
+            finally:
+                self._looking.cancel()
 
     async def _write_groups(self) -> None:
         while groups := self._next():
@@ -123,11 +134,14 @@ class Outbox:
                 args.append(len(group))
                 for ticket in group:
                     args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
+            self._writing = groups
             try:
                 answers = await scripts.run(self._redis, "submit", self._keys(), args)
             except BaseException:
                 self._groups[:0] = groups  # it may have been written all the same: then its replies are doubles
                 raise
+            finally:
+                self._writing = []
             for group, ids in zip(groups, answers, strict=True):
                 self._written(group, ids)
 
@@ -153,7 +167,7 @@ class Outbox:
             return
         for ticket, entry in zip(group, ids, strict=True):
             ticket.entry = entry
-        if gone := [ticket for ticket in group if ticket.future.cancelled()]:
+        if gone := [ticket for ticket in group if ticket.abandoned]:
             self.drop(gone)  # their callers left while they were being written
 
     async def _write_dropped(self) -> None:
@@ -170,7 +184,16 @@ class Outbox:
         """Tell those who have waited long enough; the others are tried again."""
         logger.warning("cannot write to the queue of %s: %s", self._model, error)
         refused = isinstance(error, OutOfMemoryError)  # it answers, and the answer is no
-        for group in self._groups:
+        self._tell(self._groups, 0.0 if refused else GIVE_UP)
+
+    def _look(self) -> None:
+        """Tell them also while a write is under way, for it may hang instead of failing."""
+        self._tell([*self._writing, *self._groups], GIVE_UP)
+        self._looking = asyncio.get_running_loop().call_later(_LOOK, self._look)
+
+    def _tell(self, groups: list[Group], patience: float) -> None:
+        before = time.monotonic() - patience
+        for group in groups:
             for ticket in group:
-                if refused or time.monotonic() - ticket.since > GIVE_UP:
+                if ticket.since <= before:
                     ticket.fail(Unavailable("the queue cannot be written to now", retry_after=1.0))

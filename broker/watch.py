@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 
 from redis.asyncio import Redis
@@ -12,6 +13,8 @@ from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged, read_
 from infinity_pool.broker.splitting import Limits
 
 _LONGEST_WAIT = 60.0  # s, in Retry-After
+_PATIENCE = 3.5  # s; a queue that hangs is as good as away
+_REMEMBERED = 60.0  # s; a model that the queue knows no more may come back, as after a loss of its data
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ class Watch:
         self.status: Mapping[str, ModelStatus] = {}
         self._redis = redis
         self._best: dict[str, WorkerInfo] = {}
+        self._seen: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
 
     def best(self, model: str) -> WorkerInfo | None:
@@ -55,18 +59,20 @@ class Watch:
                 if not self.status:  # what was known last will do: the queue may be back when the job is written
                     raise
         status = self.status.get(model)
-        if status is None:
+        if status is None and model not in self._seen:
             names = ", ".join(self.status) or "none"
             raise ModelNotFound(f"no model {model[:256]!r} is served here; there is: {names}", param="model")
-        if awaited and not status.workers:
+        if status is None or (awaited and not status.workers):
             raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
 
     async def refresh_soon(self) -> None:
         """Look now, in one look with all others who ask; raises Unavailable if the queue cannot be reached."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self.refresh(), name="infinity refresh")
+            self._refreshing.add_done_callback(_seen)
         try:
-            await asyncio.shield(self._refreshing)
+            async with asyncio.timeout(_PATIENCE):
+                await asyncio.shield(self._refreshing)
         except Exception as error:
             if not is_outage(error):
                 raise
@@ -75,5 +81,14 @@ class Watch:
     async def refresh(self) -> None:
         """Look now; raises redis.RedisError on an outage, and the last snapshot stays."""
         found = {model.name: model for model in await read_models(self._redis)}
+        now = time.monotonic()
+        self._seen = {name: seen for name, seen in self._seen.items() if now - seen < _REMEMBERED}
+        self._seen |= dict.fromkeys(found, now)
         self.status = found
         self._best = {name: best for name, model in found.items() if (best := merged(model.workers))}
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Take note of how a look ended, even where all who asked for it have gone."""
+    if not task.cancelled():
+        task.exception()
