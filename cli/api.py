@@ -7,6 +7,7 @@ import click
 
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.policy import check_queue
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
@@ -24,6 +25,7 @@ def command(**values: Any) -> None:
 async def _serve(settings: ApiSettings) -> int:
     from infinity_pool.api.server import serve  # the HTTP stack is not needed to show --help
 
+    await check_queue(settings.redis_url)
     try:
         await serve(settings)
     except OSError as error:

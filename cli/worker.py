@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from infinity_pool.broker.policy import check_queue
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
@@ -28,6 +29,7 @@ async def _work(settings: WorkerSettings) -> int:
         return await supervise_workers(workers)
     from infinity_pool.workers.process import run_worker  # late: it brings numpy and more along
 
+    await check_queue(settings.redis_url)
     return await run_worker(workers[0])
 
 

@@ -110,6 +110,16 @@ def test_a_taken_port_is_told_before_anything_starts(start: Start) -> None:
     assert "Traceback" not in serving.output
 
 
+async def test_a_redis_that_drops_work_is_refused(start: Start) -> None:
+    with EmbeddedServer.start() as server:
+        async with connect(server.url) as redis:
+            await redis.config_set("maxmemory-policy", "allkeys-lru")
+        serving = start(Serving, *DUMMY, "--redis-url", server.url)
+        assert serving.wait() == 1
+    assert "set its maxmemory-policy to noeviction" in serving.output
+    assert "Traceback" not in serving.output
+
+
 def test_two_models_of_one_name_are_refused(start: Start) -> None:
     serving = start(Running, "main", "--model", "a/model", "--model", "./model", "--served-model-name", "same")
     assert serving.wait() == 2
