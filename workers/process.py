@@ -9,10 +9,9 @@ import uuid
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 
-from infinity_pool.broker.connection import connect, end, through_outages
+from infinity_pool.broker.connection import connect, end
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.fitness import check_server
 from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.devices import expand
@@ -44,8 +43,6 @@ async def run_worker(settings: WorkerSettings) -> int:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(pulse.run(), name="heartbeat")
                 try:
-                    if not settings.redis_url.startswith("unix:"):  # such a one is private, or well known
-                        await through_outages(check_server, redis)
                     await _load_and_serve(settings, pulse)
                 finally:
                     await end(beating)
