@@ -21,6 +21,7 @@ from infinity_pool.workers.devices import expand
 from infinity_pool.workers.lifeline import Lifeline
 from infinity_pool.workers.settings import WorkerSettings
 from infinity_pool.workers.supervise import Child, Refused, Supervisor
+from infinity_pool.workers.watchdog import Watchdog
 
 MARGIN = 5.0
 """Seconds over the time a child gives itself to end, after which it is killed."""
@@ -56,6 +57,12 @@ def worker_children(workers: Sequence[WorkerSettings], redis: Redis) -> list[Chi
     return children
 
 
+async def watch(workers: Sequence[WorkerSettings], redis: Redis, supervisor: Supervisor) -> None:
+    """Replace workers whose process lives and does nothing."""
+    models = {worker.name for worker in workers}
+    await Watchdog(redis, models, supervisor, min(worker.stall_timeout for worker in workers)).run()
+
+
 def api_children(settings: ApiSettings, count: int) -> list[Child]:
     """Give so many replicas of the API, which share the port if there are several."""
     shared = environment(replace(settings, reuse_port=settings.reuse_port or count > 1))
@@ -72,7 +79,7 @@ async def supervise_workers(workers: Sequence[WorkerSettings], *, once: bool = F
                 worker_children(workers, redis), lifeline, patience=patience, once=once
             ) as supervisor:
                 stop.at_once.append(supervisor.kill)
-                code = await outcome(stop.asked.wait(), supervisor.wait())
+                code = await outcome(stop.asked.wait(), supervisor.wait(), watch(workers, redis, supervisor))
     return EXIT_INTERRUPTED if stop.twice else code
 
 

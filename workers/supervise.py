@@ -1,6 +1,7 @@
 """Keeps child processes alive: starts them again when they end, waiting longer each time, and stops them in the end."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -73,7 +74,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self.worker_ids = {child.name: "" for child in children}
         """The id of each child's latest start, by the child's name; empty before the first."""
-        self._running: set[Process] = set()
+        self._running: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -94,7 +95,9 @@ class Supervisor:
     async def stop(self) -> None:
         """Ask all children to end, and kill those that have not after `patience` seconds."""
         self._stopping.set()
-        self._signal(signal.SIGTERM)
+        for process in self._running.values():
+            if process.returncode is None:
+                process.terminate()
         _, late = await asyncio.wait(self._tasks, timeout=self._patience)
         if late:
             _log.warning("killed after %g s: %s", self._patience, ", ".join(sorted(task.get_name() for task in late)))
@@ -104,12 +107,18 @@ class Supervisor:
     def kill(self) -> None:
         """End all children at once, and start none again."""
         self._stopping.set()
-        self._signal(signal.SIGKILL)
+        for process in self._running.values():
+            _kill_session(process)
 
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._running:
-            if process.returncode is None:
-                process.send_signal(number)
+    def end(self, worker_id: str) -> None:
+        """Kill one start of a child, with all that it started; the next follows."""
+        if process := self._running.get(worker_id):
+            _kill_session(process)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether children have been asked to end."""
+        return self._stopping.is_set()
 
     async def _keep(self, child: Child) -> None:
         clock = asyncio.get_running_loop().time
@@ -137,13 +146,14 @@ class Supervisor:
         except OSError as error:
             _log.error("%s cannot be started: %s", child.name, error)
             return _EXIT_NOT_STARTED
-        self._running.add(process)
+        self._running[worker_id] = process
         if self._stopping.is_set():  # asked for while the process was being made
             process.terminate()
         try:
             return await process.wait()
         finally:
-            self._running.discard(process)
+            del self._running[worker_id]
+            _kill_session(process)  # a grandchild that was stopped could not follow
             await child.gone(worker_id)
 
     async def _start(self, child: Child, worker_id: str) -> Process:
@@ -163,6 +173,12 @@ class Supervisor:
         except TimeoutError:
             return False
         return True
+
+
+def _kill_session(process: Process) -> None:
+    """Kill a child and what it started, which are a group of their own; if all have ended there is nothing to do."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def restart_delay(failures: int) -> float:

@@ -22,6 +22,7 @@ from infinity_pool.cli.children import (
     one_per_device,
     outcome,
     supervise_workers,
+    watch,
     worker_children,
 )
 from infinity_pool.cli.process import EXIT_INTERRUPTED
@@ -72,9 +73,9 @@ async def _supervise(
                 stderr=shown.stderr,
             ) as working,
             Supervisor(
-                api_children(_combined(ApiSettings, settings), settings.api_processes),
+                api_children(_api(settings, models), settings.api_processes),
                 lifeline,
-                patience=settings.timeout + MARGIN,
+                patience=settings.shutdown_delay + settings.timeout + MARGIN,
                 stderr=shown.stderr,
             ) as answering,
         ):
@@ -82,7 +83,14 @@ async def _supervise(
             names = {worker.name for worker in workers}
             announcing = _announce(settings, redis, names, working, shown, server.url if server else "")
             keeping = [_keep(server)] if server else []
-            return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, *keeping)
+            watching = watch(workers, redis, working)
+            return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, watching, *keeping)
+
+
+def _api(settings: ServeSettings, models: Sequence[ModelSettings]) -> ApiSettings:
+    """Give the settings of the API: unless told otherwise, it is ready when all models are that are served here."""
+    names = settings.require_model or tuple(model.name for model in models)
+    return _combined(ApiSettings, replace(settings, require_model=names))
 
 
 async def _announce(

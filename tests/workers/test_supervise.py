@@ -110,11 +110,45 @@ async def test_once_means_once(lifeline: Lifeline, starts: Path) -> None:
 
 
 async def test_children_that_do_not_stop_in_time_are_killed(lifeline: Lifeline, starts: Path) -> None:
-    async with Supervisor([child(STUBBORN, starts), child(POLITE, starts)], lifeline, patience=0.5):
+    children = [child(STUBBORN, starts, name="stubborn"), child(POLITE, starts, name="polite")]
+    async with Supervisor(children, lifeline, patience=0.5):
         await until(lambda: len(lines(starts)) == 2)
         began = time.monotonic()
     assert 0.4 < time.monotonic() - began < 3
     assert not any(is_alive(int(pid)) for pid, *_ in lines(starts))
+
+
+async def test_a_child_that_is_ended_takes_along_what_it_started(
+    lifeline: Lifeline, starts: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "pool.py"
+    program.write_text(POOL)
+    parent = Child("pool", [sys.executable, str(program), str(starts)])
+    async with Supervisor([parent], lifeline, patience=5) as supervisor:
+        await until(lambda: lines(starts))
+        grandchild = int(lines(starts)[0][0])
+        os.kill(grandchild, signal.SIGSTOP)  # it cannot follow its parent by itself
+        first = supervisor.worker_ids["pool"]
+        supervisor.end(first)
+        await until(lambda: len(lines(starts)) == 2)
+        supervisor.end(first)  # of a start that is over: nothing happens
+        supervisor.end("")
+        assert supervisor.worker_ids["pool"] != first
+        assert is_alive(int(lines(starts)[1][0]))
+        await until(lambda: not is_alive(grandchild))
+    await until(lambda: not is_alive(int(lines(starts)[1][0])))
+
+
+async def test_what_a_dead_child_left_stopped_goes_too(lifeline: Lifeline, starts: Path, tmp_path: Path) -> None:
+    program = tmp_path / "pool.py"
+    program.write_text(POOL)
+    async with Supervisor([Child("pool", [sys.executable, str(program), str(starts)])], lifeline, patience=5):
+        await until(lambda: lines(starts))
+        grandchild = psutil.Process(int(lines(starts)[0][0]))
+        parent = grandchild.ppid()
+        grandchild.suspend()
+        os.kill(parent, signal.SIGKILL)
+        await until(lambda: not is_alive(grandchild.pid))
 
 
 async def test_kill_ends_the_wait_at_once(lifeline: Lifeline, starts: Path) -> None:

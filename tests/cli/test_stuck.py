@@ -1,0 +1,87 @@
+"""infinity serve, with workers whose process lives and does nothing: they are replaced, and their work is done."""
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from .conftest import PATIENCE, Serving, gone
+
+Start = Callable[..., Serving]
+
+
+def serve(start: Start, *options: str, model: str = "dummy") -> Serving:
+    own = ("--model", model, "--engine", "dummy", "--served-model-name", "dummy", "--stall-timeout", "1")
+    return start(Serving, *own, *options).ready()
+
+
+def status(serving: Serving, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(serving.url + path, timeout=PATIENCE) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_stopped_worker_is_replaced_and_its_work_done(start: Start) -> None:
+    serving = serve(start)
+    worker = serving.children()["cli.worker"]
+    family = [worker, *worker.children(recursive=True)]
+    worker.suspend()
+    with ThreadPoolExecutor(8) as callers:
+        answers = [callers.submit(serving.embed, "x" * length) for length in range(1, 9)]
+        until(lambda: status(serving, "/ready")[0] == 503)
+        assert status(serving, "/health")[0] == 200
+        assert '"dummy":"no worker is alive"' in status(serving, "/ready")[1]
+
+        assert [answer.result()[0] for answer in answers] == list(range(1, 9))
+    assert "is silent, though its process lives: it is killed" in serving.output
+    assert gone(family, 5)
+    assert serving.children()["cli.worker"].pid != worker.pid
+    until(lambda: status(serving, "/ready")[0] == 200)
+
+
+def test_a_worker_that_cannot_get_on_is_replaced(start: Start) -> None:
+    serving = serve(start)
+    worker = serving.children()["cli.worker"]
+    pool = [each for each in worker.children(recursive=True) if "spawn_main" in " ".join(each.cmdline())]
+    assert len(pool) == 1
+    pool[0].suspend()  # the worker's heart beats on
+
+    assert serving.embed("seven..")[0] == 7
+
+    assert "is stuck, with no batch finished for" in serving.output
+    assert gone([worker, *pool], 5)
+
+
+def test_one_of_two_that_is_stopped_takes_nothing_along(start: Start) -> None:
+    serving = serve(start, "--replicas", "2", model="dummy:0.02")
+    workers = [each for each in serving.family() if "infinity_pool.cli.worker" in each.cmdline()]
+    assert len(workers) == 2
+    with ThreadPoolExecutor(16) as callers:
+        answers = [callers.submit(serving.embed, "x" * length) for length in range(1, 200)]
+        until(lambda: sum(answer.done() for answer in answers) > 20)
+        workers[0].suspend()
+        assert [answer.result()[0] for answer in answers] == list(range(1, 200))
+    assert workers[1].is_running()
+    serving.expect("is silent, though its process lives: it is killed")
+
+
+def test_a_slow_worker_is_left_alone(start: Start) -> None:
+    serving = serve(start, "--batch-tokens", "1", model="dummy:0.3")
+    worker = serving.children()["cli.worker"]
+    with ThreadPoolExecutor(8) as callers:
+        answers = [callers.submit(serving.embed, "x" * length) for length in range(1, 8)]
+        assert [answer.result()[0] for answer in answers] == list(range(1, 8))
+
+    assert serving.children()["cli.worker"].pid == worker.pid
+    assert "is killed" not in serving.output
