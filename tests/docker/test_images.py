@@ -11,7 +11,6 @@ import pytest
 from .conftest import ROOT, Venv
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
-PYPI = "https://pypi.org/simple"
 
 
 def stages() -> dict[str, list[str]]:
@@ -41,7 +40,7 @@ def install(wheel: Path, new_venv: Callable[[], Venv]) -> Callable[[str], Venv]:
     def install(stage: str) -> Venv:
         venv = new_venv()
         lines = pip_lines(stage).replace("/build/", f"{ROOT}/").replace("/wheels/", f"{wheel.parent}/")
-        venv.run("sh", "-ec", lines, variables={"TORCH_INDEX": PYPI})
+        venv.run("sh", "-ec", lines)
         venv.run("pip", "check")
         return venv
 
