@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
-from infinity_pool.broker.connection import connect, end, is_outage
+from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.messages import Array, Item, Job, Lane, Result
@@ -87,16 +87,29 @@ class QueueClient:
         """
         Run some items through a model and give their outputs, in order.
 
-        Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Overloaded when its queue
-        is full, Unavailable when the queue or all its workers are gone, DeadlineExceeded after `timeout` seconds.
+        Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Unavailable when the queue
+        or all its workers are gone, DeadlineExceeded after `timeout` seconds, and Overloaded when its queue is full
+        and there is a timeout; without one it waits for room.
         Cancelling the call takes the job back.
         """
         if not items:
             raise InvalidInput("there is nothing to run: the list is empty", param="input")
         lane = lane or ("online" if len(items) <= self.online_max_items else "bulk")
         timeout = self.timeout if timeout is None and lane == "online" else timeout
-        await self._watch.check(model, awaited=timeout is not None)
-        tickets = [*self._tickets(model, task, items, options or {}, lane, timeout)]
+        backoff = Backoff()
+        while True:
+            await self._watch.check(model, awaited=timeout is not None)
+            try:
+                return await self._run(
+                    model, [*self._tickets(model, task, items, options or {}, lane, timeout)], timeout
+                )
+            except Overloaded as error:
+                if timeout is not None:
+                    raise Overloaded(error.message, retry_after=self._watch.retry_after(model)) from None
+            await backoff.pause()  # who has no deadline waits for room
+
+    async def _run(self, model: str, tickets: list[Ticket], timeout: float | None) -> Result:
+        """Queue the jobs of one request and await their results."""
         outbox = self._outbox(model)
         outbox.add(tickets)
         try:
@@ -104,8 +117,6 @@ class QueueClient:
                 return join(await _first_failure([ticket.future for ticket in tickets]))
         except TimeoutError:
             raise DeadlineExceeded(f"{model} gave no answer within {timeout:g} s") from None
-        except Overloaded as error:
-            raise Overloaded(error.message, retry_after=self._watch.retry_after(model)) from None
         finally:
             self._release(outbox, tickets)
 

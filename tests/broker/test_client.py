@@ -138,6 +138,18 @@ async def test_more_than_may_wait_is_refused_at_once(redis_url: str, echo: Echo)
     assert caught.value.retry_after is not None
 
 
+async def test_who_has_no_deadline_waits_for_room(redis_url: str, echo: Echo) -> None:
+    echo.open.clear()
+    await asyncio.sleep(0.6)
+    async with QueueClient(redis_url, limits=QueueLimits(items=10)) as client:
+        calls = [asyncio.create_task(client.embed("m", ["ab"] * 10, lane="bulk")) for _ in range(5)]
+        await asyncio.sleep(0.3)
+        assert not any(call.done() for call in calls)
+        echo.open.set()
+
+        assert [len(rows) for rows in await asyncio.gather(*calls)] == [10] * 5
+
+
 async def test_a_request_over_the_limit_is_taken_when_nothing_waits(redis_url: str, echo: Echo) -> None:
     async with QueueClient(redis_url, limits=QueueLimits(items=10)) as client:
         assert len(await client.embed("m", ["a"] * 25)) == 25
