@@ -22,6 +22,7 @@ GIVE_UP = 3.5
 WORK_WAITING = 60.0
 """Seconds of work, at the speed that the workers measure, that may wait in a lane unless a number is set."""
 
+_PROMISED = 0.7  # of a job's time: as much work as may wait before it, by estimates; the rest is for their errors
 _LEAST_TOKENS = 100_000  # whatever a worker says before it has run much
 _WRITE_BYTES = 4 * 2**20  # in one write
 _LOOK = 0.5  # s between two looks at a write that hangs
@@ -30,15 +31,30 @@ logger = logging.getLogger(__name__)
 
 
 class QueueLimits(NamedTuple):
-    """How much may wait in one lane of a model, queued or held, before more is refused; no tokens: WORK_WAITING."""
+    """
+    How much may wait in one lane of a model, queued or held, before more is refused; no tokens: WORK_WAITING.
+
+    `speed` is that of the model's workers together, in tokens a second, 0 while it is not known.
+    """
 
     items: int = 32_000
     tokens: int = 0
     bytes: int = 512 * 2**20
+    speed: float = 0.0
 
-    def at(self, tokens_per_second: float) -> "QueueLimits":
+    def at(self, speed: float) -> "QueueLimits":
         """Give the limits for a model whose workers run so fast together."""
-        return self._replace(tokens=self.tokens or max(_LEAST_TOKENS, int(WORK_WAITING * tokens_per_second)))
+        return self._replace(speed=speed, tokens=self.tokens or max(_LEAST_TOKENS, int(WORK_WAITING * speed)))
+
+    def tokens_before(self, job: Job) -> int:
+        """
+        Say how many tokens may wait where a job is queued: fewer if it has little time.
+
+        A queue in which all wait until just before their time is over would do nothing but work that comes too late.
+        """
+        if job.ttl_ms is None or not self.speed:
+            return self.tokens
+        return min(self.tokens, int(_PROMISED * self.speed * job.ttl_ms / 1000))
 
 
 @dataclass(slots=True, eq=False)
@@ -129,9 +145,10 @@ class Outbox:
 
     async def _write_groups(self) -> None:
         while groups := self._next():
-            args: list[Any] = [*self._limits()]
+            limits = self._limits()
+            args: list[Any] = [limits.items, limits.bytes]
             for group in groups:
-                args.append(len(group))
+                args += (len(group), limits.tokens_before(group[0].job))
                 for ticket in group:
                     args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
             self._writing = groups
@@ -163,7 +180,7 @@ class Outbox:
     def _written(self, group: Group, ids: Any) -> None:
         if not ids:
             for ticket in group:
-                ticket.fail(Overloaded(f"the queue of {self._model} is full"))
+                ticket.fail(Overloaded(f"too much waits for {self._model} now"))
             return
         for ticket, entry in zip(group, ids, strict=True):
             ticket.entry = entry

@@ -74,7 +74,8 @@ class Producer:
         if not await self._claim(id):
             return False
         names = [*(keys.jobs(model, each) for each in LANES), keys.waiting(keys.check_name(model))]
-        args = [*self._limits, 1, LANES.index(lane) + 1, cost, len(items), data]
+        limits = self._limits
+        args = [limits.items, limits.bytes, 1, limits.tokens, LANES.index(lane) + 1, cost, len(items), data]
         backoff = Backoff()
         while not (await through_outages(scripts.run, self._redis, "submit", names, args))[0]:
             await backoff.pause()  # the queue is full: what waits must be run first

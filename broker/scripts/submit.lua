@@ -1,11 +1,10 @@
 -- Put jobs on a model's streams, or refuse them.
 -- KEYS  1 stream of online jobs   2 stream of bulk jobs   3 waiting counters
--- ARGV  1 most items   2 most tokens   3 most bytes that may wait in one lane   then groups, each of one lane and
---       all or nothing:
---       number of jobs, then for each job: lane (1 online, 2 bulk), cost, items, job
+-- ARGV  1 most items   2 most bytes that may wait in one lane   then groups, each of one lane and all or nothing:
+--       number of jobs, most tokens that may wait, then for each job: lane (1 online, 2 bulk), cost, items, job
 -- Gives for each group a list of entry ids, or 0 where it was refused.
 local lanes = { 'online', 'bulk' }
-local limits = { tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) }
+local most_items, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 local names = { ':items', ':tokens', ':bytes' }
 local waiting, added = { {}, {} }, { { 0, 0, 0 }, { 0, 0, 0 } }
 for lane, prefix in ipairs(lanes) do
@@ -18,10 +17,10 @@ local function measure(first)
   return { tonumber(ARGV[first + 2]), tonumber(ARGV[first + 1]), #ARGV[first + 3] }
 end
 
-local function fits(lane, new)
-  for unit = 1, 3 do
+local function fits(lane, new, most_tokens)
+  for unit, most in ipairs({ most_items, most_tokens, most_bytes }) do
     -- An empty lane takes anything, or a request over the limit could never be served.
-    if waiting[lane][unit] > 0 and waiting[lane][unit] + new[unit] > limits[unit] then return false end
+    if waiting[lane][unit] > 0 and waiting[lane][unit] + new[unit] > most then return false end
   end
   return true
 end
@@ -36,19 +35,19 @@ local function add(first)
 end
 
 local answers = {}
-local at = 4
+local at = 3
 while at <= #ARGV do
-  local jobs, new = tonumber(ARGV[at]), { 0, 0, 0 }
+  local jobs, most_tokens, new = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), { 0, 0, 0 }
   for job = 0, jobs - 1 do
-    for unit, count in ipairs(measure(at + 1 + 4 * job)) do new[unit] = new[unit] + count end
+    for unit, count in ipairs(measure(at + 2 + 4 * job)) do new[unit] = new[unit] + count end
   end
   local answer = 0
-  if fits(tonumber(ARGV[at + 1]), new) then
+  if fits(tonumber(ARGV[at + 2]), new, most_tokens) then
     answer = {}
-    for job = 0, jobs - 1 do answer[job + 1] = add(at + 1 + 4 * job) end
+    for job = 0, jobs - 1 do answer[job + 1] = add(at + 2 + 4 * job) end
   end
   answers[#answers + 1] = answer
-  at = at + 1 + 4 * jobs
+  at = at + 2 + 4 * jobs
 end
 
 for lane, counts in ipairs(added) do

@@ -9,7 +9,7 @@ from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, Unavailable
 from infinity_pool.broker.outbox import QueueLimits
-from infinity_pool.broker.presence import forget_worker, read_model
+from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker, read_model
 from tests.broker.conftest import Echo
 
 
@@ -135,6 +135,24 @@ async def test_more_than_may_wait_is_refused_at_once(redis_url: str, echo: Echo)
         await asyncio.gather(*calls)
 
     assert refused_after < 0.05
+    assert caught.value.retry_after is not None
+
+
+async def test_what_would_come_too_late_is_refused_at_once(redis_url: str, echo: Echo) -> None:
+    """At 1,000 tokens a second, 700 may wait before a job that has a second: a queue of more would be of late work."""
+    echo.open.clear()
+    await asyncio.sleep(0.6)
+    await beat(echo.redis, WorkerInfo(id=echo.consumer.id, model="m", state="ready", tokens_per_second=1000.0))
+    async with QueueClient(redis_url) as client:
+        calls = [asyncio.create_task(client.embed("m", "x" * 1000, timeout=60)) for _ in range(2)]  # 302 tokens each
+        await asyncio.sleep(0.1)
+        with pytest.raises(Overloaded) as caught:
+            await client.embed("m", "x" * 1000, timeout=1)
+        calls.append(asyncio.create_task(client.embed("m", "x" * 1000, timeout=2)))
+        await asyncio.sleep(0.1)
+        echo.open.set()
+
+        assert [len(row) for row in await asyncio.gather(*calls)] == [3, 3, 3]
     assert caught.value.retry_after is not None
 
 

@@ -19,7 +19,7 @@ async def put(redis: Redis, *costs: int, lane: str = "online", ttl_ms: int | Non
     for number, cost in enumerate(costs):
         job = Job(f"{lane}{number}", "embed", ["text"], {}, "replies", lane, cost, ttl_ms)  # type: ignore[arg-type]
         where = 1 if lane == "online" else 2
-        await scripts.run(redis, "submit", names, [1e6, 1e9, 1e9, 1, where, cost, 1, encode_job(job)])
+        await scripts.run(redis, "submit", names, [1e6, 1e9, 1, 1e9, where, cost, 1, encode_job(job)])
         ids.append(job.id)
     return ids
 

@@ -73,7 +73,7 @@ class Queue(RuleBasedStateMachine):
         for cost in costs:
             self.count += 1
             job = Job(f"j{self.count}", "embed", ["x"], {}, "replies", lane, cost)
-            args = [1e6, 1e9, 1e9, 1, LANE_NAMES.index(lane) + 1, cost, 1, encode_job(job)]
+            args = [1e6, 1e9, 1, 1e9, LANE_NAMES.index(lane) + 1, cost, 1, encode_job(job)]
             self.run(scripts.run(self.redis, "submit", STREAMS, args))
             self.jobs[job.id] = lane, cost
 
