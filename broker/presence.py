@@ -128,6 +128,15 @@ async def forget_worker(redis: Redis, model: str, worker_id: str) -> None:
         await pipe.execute()
 
 
+async def is_heard(redis: Redis, model: str, worker_id: str) -> bool:
+    """
+    Say whether a worker's heartbeats arrive; one that cannot write its own must not tell others' deaths by theirs.
+
+    It is heard no more well before it counts as dead: as soon as two heartbeats are missing.
+    """
+    return int(await redis.pttl(keys.worker(model, worker_id))) > 1000 * (EXPIRY - 2 * HEARTBEAT)
+
+
 async def read_model(redis: Redis, name: str) -> ModelStatus:
     """Ask for one model's workers and what waits for them."""
     said, counts = await scripts.run(redis, "status", [keys.workers(name), keys.waiting(name)], [keys.worker(name, "")])

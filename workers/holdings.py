@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 
+from infinity_pool.broker.consumer import Delivery
 from infinity_pool.broker.messages import LANES, Lane
 from infinity_pool.workers.held import Held
+
+Place = tuple[Lane, bytes]  # where a job is in the queue: the ids of two lanes may be the same
 
 
 class Holdings:
@@ -17,7 +20,8 @@ class Holdings:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._jobs: dict[str, Held] = {}
+        self._jobs: dict[Place, Held] = {}
+        self._by_id: dict[str, Held] = {}  # the latest of an id; one that was queued again may be held twice
         self._cost: dict[Lane, int] = dict.fromkeys(LANES, 0)
         self._changed = asyncio.Event()
 
@@ -26,23 +30,31 @@ class Holdings:
 
     def add(self, held: Held) -> None:
         """Hold one more job."""
-        self._jobs[held.job.id] = held
+        self._jobs[_place(held.delivery)] = held
+        self._by_id[held.job.id] = held
         self._cost[held.delivery.lane] += held.delivery.cost
 
-    def __contains__(self, job_id: str) -> bool:
-        return job_id in self._jobs
+    def has(self, delivery: Delivery) -> bool:
+        """Say whether this very entry is held, as when it comes back from a worker that had taken it over."""
+        return _place(delivery) in self._jobs
+
+    def will_answer(self, job_id: str) -> bool:
+        """Say whether a job of this id is held whose answer is still to be made; one under way may be lost."""
+        held = self._by_id.get(job_id)
+        return held is not None and not held.settled
 
     def remove(self, held: Held) -> None:
         """Hold it no more; once is enough."""
-        if self._jobs.get(held.job.id) is held:
-            del self._jobs[held.job.id]
+        if self._jobs.pop(_place(held.delivery), None) is not None:
+            if self._by_id.get(held.job.id) is held:
+                del self._by_id[held.job.id]
             self._cost[held.delivery.lane] -= held.delivery.cost
             self._changed.set()
 
     def drop(self, job_ids: Iterable[str]) -> None:
         """Let go of jobs that nobody waits for; what of them is running ends unheard."""
         for job_id in job_ids:
-            held = self._jobs.get(job_id)
+            held = self._by_id.get(job_id)
             if held is not None and not held.settled:
                 held.settled = True
                 self.remove(held)
@@ -74,3 +86,7 @@ class Holdings:
     def _room(self, lane: Lane) -> int:
         held = self._cost["online"] if lane == "online" else sum(self._cost.values())
         return self.capacity - held
+
+
+def _place(delivery: Delivery) -> Place:
+    return delivery.lane, delivery.entry

@@ -12,7 +12,7 @@ from infinity_pool.broker import keys
 from infinity_pool.broker.connection import Backoff, connect, end, identify, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.messages import LANES, Lane
-from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, read_model
+from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, is_heard, read_model
 from infinity_pool.workers.holdings import Holdings
 
 Accept = Callable[[list[Delivery]], Awaitable[None]]
@@ -78,7 +78,7 @@ class Intake:
 
     async def _reap(self, lane: Lane) -> None:
         """Take over what dead workers held, unless the queue itself was in trouble a moment ago."""
-        await self._notice_restart()
+        await self._notice_trouble()
         if time.monotonic() - self._calm_since < 2 * EXPIRY:
             return
         status = await read_model(self._redis, self._consumer.model)
@@ -91,10 +91,12 @@ class Intake:
         if deliveries:
             await self._accept(deliveries)
 
-    async def _notice_restart(self) -> None:
-        """Give everybody time to show a heartbeat to a server that has just come up."""
+    async def _notice_trouble(self) -> None:
+        """Give everybody time to show a heartbeat to a server that has just come up, or that took none for a while."""
         server = await identify(self._redis)
         self._calm_since = max(self._calm_since, time.monotonic() - server.uptime)
+        if not await is_heard(self._redis, self._consumer.model, self._consumer.id):
+            self._calm_since = time.monotonic()
 
     async def _hear_cancelled(self) -> None:
         """Drop jobs whose callers have gone; a message that is missed costs only work."""

@@ -67,7 +67,9 @@ class Worker:
             self._meter.woke()
         held = []
         for delivery in deliveries:
-            if delivery.job is None or delivery.job.id in self._holdings:
+            if self._holdings.has(delivery):
+                continue
+            if delivery.job is None or self._holdings.will_answer(delivery.job.id):
                 await self._consumer.forget([delivery])  # unreadable, or queued twice by a caller that feared a loss
             else:
                 held.append(Held(delivery, delivery.job))
