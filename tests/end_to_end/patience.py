@@ -1,0 +1,26 @@
+"""Waiting for things that processes do in their own time."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+PATIENCE = 20.0
+"""Seconds that anything may take on a busy machine, unless a test is about how long it takes."""
+
+_LOOK = 0.02  # s between two looks
+
+
+async def until(condition: Callable[[], Any | Awaitable[Any]], patience: float = PATIENCE, what: str = "") -> float:
+    """Look until a condition, async or not, is true; gives the seconds it took, and fails with `what` otherwise."""
+    began = time.monotonic()
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        took = time.monotonic() - began
+        if found:
+            return took
+        assert took < patience, f"after {patience:g} s still not so: {what or inspect.getsource(condition).strip()}"
+        await asyncio.sleep(_LOOK)
