@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from infinity_pool.broker.errors import InfinityError, WorkerFailed
 from infinity_pool.workers import lifeline
+from infinity_pool.workers.devices import share_cores
 from infinity_pool.workers.interface import Progress
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ def _run(sender: Connection, function: Callable[..., Any], args: tuple[Any, ...]
     parent = multiprocessing.parent_process()
     if parent is not None:
         lifeline.follow(parent.sentinel)
+    share_cores()
     logging.basicConfig(level=logging.INFO, handlers=[_ToParent(sender)])
 
     def report(stage: str, part: float | None) -> None:

@@ -10,6 +10,13 @@ from infinity_pool.broker.errors import InvalidInput
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+_TORCH_ON_SHARED_CORES = {
+    # a thread that spins while it waits takes its core from the tokenizer and from the server beside it; this is as
+    # long as OpenMP itself spins where it knows that cores are shared, and costs nothing where they are not
+    "GOMP_SPINCOUNT": "1000",
+    # what oneDNN compiled for each shape; by default 1024 of them, a gigabyte where batches have all kinds of shapes
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128",
+}
 _ASK_TORCH = """
 import torch
 cuda = [f"cuda:{n}" for n in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
@@ -25,6 +32,12 @@ def usable_cpus() -> int:
         return bound if quota == "max" else max(1, min(bound, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):  # no cgroup, or an older kind
         return bound
+
+
+def share_cores() -> None:
+    """Let torch share this machine with others; to be called before torch is imported, which reads it once."""
+    for name, value in _TORCH_ON_SHARED_CORES.items():
+        os.environ.setdefault(name, value)
 
 
 def kind_of(device: str) -> str:

@@ -15,6 +15,7 @@ from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.content import content_hash, definition, file_names, own_graph
 from infinity_pool.workers.detect import detect
+from infinity_pool.workers.devices import share_cores
 from infinity_pool.workers.interface import Engine, Family, Head, ModelFiles, Progress
 from infinity_pool.workers.locate import locate
 from infinity_pool.workers.settings import ModelSettings
@@ -62,6 +63,7 @@ def load_model(settings: ModelSettings, device: str, progress: Progress) -> Load
     """
     if settings.engine not in ("auto", *ENGINES):
         raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
+    share_cores()
     prepared = _dummy(settings) if settings.engine == _DUMMY else _prepare(settings, device, progress)
     files, family_name, engine_name, content = prepared
     progress(f"loading with {engine_name}", None)

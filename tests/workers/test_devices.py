@@ -75,3 +75,12 @@ def test_a_containers_quota_counts(quota: str, most: int, tmp_path: Path, monkey
     monkeypatch.setattr(devices, "_CGROUP_QUOTA", file)
 
     assert usable_cpus() == min(most, len(os.sched_getaffinity(0)))
+
+
+def test_torch_is_told_to_share_and_the_user_can_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+
+    devices.share_cores()
+
+    assert (os.environ["GOMP_SPINCOUNT"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "128")

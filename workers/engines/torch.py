@@ -1,11 +1,7 @@
 """PyTorch, with the network as transformers has it."""
 
-import os
 from pathlib import Path
 from typing import Any
-
-# oneDNN keeps what it compiled for each shape, 1024 of them: a gigabyte, where batches have all kinds of shapes
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 import torch
 
