@@ -37,13 +37,13 @@ class Graph(NamedTuple):
     output: str | None
     dtype: str
 
-    def fault(self, known: Sequence[str]) -> str | None:
-        """Say what keeps it from giving the float32 network's own output for these inputs; None if nothing does."""
+    def fault(self, known: Sequence[str], any_dtype: bool) -> str | None:
+        """Say what keeps it from giving the network's own output for these inputs, in float32; None if nothing does."""
         if self.output is None:
             return "gives no vector for each token"
         if strange := sorted(set(self.inputs) - set(known)):
             return f"takes {', '.join(strange[:3])}, which no text has"
-        return f"is {self.dtype}, not float32" if self.dtype != "float32" else None
+        return None if any_dtype or self.dtype == "float32" else f"is {self.dtype}, not float32"
 
 
 def look(path: Path) -> Graph:

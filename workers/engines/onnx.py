@@ -16,7 +16,7 @@ from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, P
 _log = logging.getLogger(__name__)
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-_INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_INTEGERS: dict[str, type[np.integer[Any]]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _EXPORTED = "model.onnx"
 
 
@@ -32,9 +32,8 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
     names = file_names(files.path)
     for name in own_graph(names)[:1]:
         graph = look(files.path / name)
-        fault = graph.fault((*family.inputs, *_DERIVED))
-        quantised = graph.output is not None and graph.dtype != "float32"
-        if fault is None or (quantised and not has_weights(names)):
+        fault = graph.fault((*family.inputs, *_DERIVED), any_dtype=not has_weights(names))
+        if fault is None:
             return {"own": name, "output": graph.output, "dtype": graph.dtype}
         _log.warning("model %r: its own %s %s; exporting another", files.spec, name, fault)
     progress("exporting to ONNX", None)
@@ -61,7 +60,7 @@ class OnnxEngine:
         self.device = device
         self.dtype = dtype
         self._session = _session(graph, device)
-        self._inputs = [(node.name, _INTEGERS[node.type]) for node in self._session.get_inputs()]
+        self._inputs = [(node.name, _integer(node)) for node in self._session.get_inputs()]
         self._output = output
 
     def run(self, batch: Batch, reduce: Reduce) -> Array:
@@ -73,6 +72,12 @@ class OnnxEngine:
     def close(self) -> None:
         """Give the device's memory back."""
         del self._session
+
+
+def _integer(node: Any) -> type[np.integer[Any]]:
+    if node.type not in _INTEGERS:
+        raise InvalidInput(f"the graph takes {node.name} as {node.type}, which is not served", param="model")
+    return _INTEGERS[node.type]
 
 
 def _input(name: str, batch: Batch) -> Array:

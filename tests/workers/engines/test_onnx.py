@@ -127,6 +127,19 @@ def test_a_graph_that_pools_itself_is_replaced(folder: Path, exported: Path, cap
     assert "gives no vector for each token; exporting another" in caplog.text
 
 
+def test_a_graph_that_takes_more_than_texts_have(
+    folder: Path, exported: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = onnx.load(exported)
+    pixels = onnx.helper.make_tensor_value_info("pixel_values", onnx.TensorProto.FLOAT, ["batch", 3])
+    model.graph.input.append(pixels)
+    onnx.save(model, folder / "model.onnx")
+
+    load_here(folder, "onnx")
+
+    assert "takes pixel_values, which no text has; exporting another" in caplog.text
+
+
 @pytest.mark.parametrize("engine_name", ["torch", "onnx", "auto"])
 def test_variants_alone_are_named(engine_name: str, folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model_quantized.onnx")
