@@ -64,6 +64,17 @@ async def test_a_caller_who_goes_takes_the_job_along(http: aiohttp.ClientSession
     assert not [line for line in idle_api.log if "Traceback" in line or "ERROR" in line]
 
 
+async def test_a_caller_who_goes_within_the_head(http: aiohttp.ClientSession, held: Held, idle_api: Api) -> None:
+    for part in (b"", b"POST", b"POST /v1/embeddings HTTP/1.1\r\nHost: h\r\nContent-Le"):
+        async with raw(idle_api) as (_, writer):
+            writer.write(part)
+            await writer.drain()
+
+    status, _ = (await asyncio.gather(post(http, held), _answer_one(held)))[0]
+    assert status == 200
+    assert not [line for line in idle_api.log if "Traceback" in line or "ERROR" in line]
+
+
 async def test_a_caller_who_goes_within_the_body(http: aiohttp.ClientSession, idle_api: Api) -> None:
     async with raw(idle_api) as (_, writer):
         writer.write(b"POST /v1/embeddings HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{")
