@@ -12,8 +12,12 @@ for at = 3, #ARGV, 4 do
     for unit = 1, 3 do sums[unit] = sums[unit] + tonumber(ARGV[at + unit]) end
   end
 end
-if deleted > 0 then
-  for unit, name in ipairs({ ':items', ':tokens', ':bytes' }) do
+-- In an empty lane nothing waits, whoever else took something off it.
+local empty = redis.call('XLEN', KEYS[1]) == 0
+for unit, name in ipairs({ ':items', ':tokens', ':bytes' }) do
+  if empty then
+    redis.call('HDEL', KEYS[2], ARGV[2] .. name)
+  elseif deleted > 0 then
     redis.call('HINCRBY', KEYS[2], ARGV[2] .. name, -sums[unit])
   end
 end
