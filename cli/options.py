@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 import click
 
 from infinity_pool.broker.settings import Option, options_of
-from infinity_pool.workers.choices import ENGINES
+from infinity_pool.workers.models.choices import ENGINES
 
 Settings = TypeVar("Settings")
 

@@ -115,4 +115,4 @@ class Intake:
             while True:
                 message = await subscription.get_message(ignore_subscribe_messages=True, timeout=1.0)
                 if message is not None:
-                    self._holdings.drop(message["data"].decode().split(","))
+                    self._holdings.drop(message["data"].decode(errors="replace").split(","))

@@ -13,7 +13,7 @@ from infinity_pool.broker.errors import InfinityError, WorkerFailed
 from infinity_pool.broker.messages import Item
 from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
 from infinity_pool.workers.lifeline import follow
-from infinity_pool.workers.loading import make_family
+from infinity_pool.workers.models.loading import make_family
 
 logger = logging.getLogger(__name__)
 

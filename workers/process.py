@@ -17,8 +17,8 @@ from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
-from infinity_pool.workers.loading import LoadedModel, load_model
 from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings

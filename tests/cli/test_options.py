@@ -13,7 +13,7 @@ from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.options import environment, read, read_each, settings_options
 from infinity_pool.cli.serve.settings import ServeSettings
-from infinity_pool.workers.choices import ENGINES
+from infinity_pool.workers.models.choices import ENGINES
 from infinity_pool.workers.settings import ModelSettings, WorkerSettings
 
 Values = Mapping[str, Any]

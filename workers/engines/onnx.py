@@ -9,8 +9,8 @@ import onnxruntime
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.content import file_names, has_weights, own_graph
 from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.files.content import file_names, has_weights, own_graph
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 
 _log = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
 
     Raises InvalidInput if there is neither such a graph nor weights to export.
     """
-    from infinity_pool.workers.export import OUTPUT, export
-    from infinity_pool.workers.graph import look
+    from infinity_pool.workers.networks.export import OUTPUT, export
+    from infinity_pool.workers.networks.graph import look
 
     names = file_names(files.path)
     for name in own_graph(names)[:1]:

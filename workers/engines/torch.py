@@ -9,7 +9,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of, usable_cpus
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
-from infinity_pool.workers.network import load_network
+from infinity_pool.workers.networks.network import load_network
 
 
 def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.files.locate import read_json
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
-from infinity_pool.workers.locate import read_json
-from infinity_pool.workers.modules import Step, Steps, modules_of, read_steps, unit
-from infinity_pool.workers.padding import mask_of, pad
-from infinity_pool.workers.pooling import pooling_arrays
-from infinity_pool.workers.tokenizer import Tokenizer
+from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
+from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.pooling import pooling_arrays
+from infinity_pool.workers.text.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def serves(files: ModelFiles) -> bool:
 
 def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Write the tokenizer and the modules' weights to `folder`, and give all else that `make` needs."""
-    from infinity_pool.workers.reading import read_text_model
+    from infinity_pool.workers.text.reading import read_text_model
 
     modules = modules_of(files.path)
     network = {"network": modules[0][1] if modules else ""}

@@ -13,10 +13,10 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.choices import engine_module, make_family
-from infinity_pool.workers.content import own_graph
 from infinity_pool.workers.engines.onnx import OnnxEngine
+from infinity_pool.workers.files.content import own_graph
 from infinity_pool.workers.interface import Engine
+from infinity_pool.workers.models.choices import engine_module, make_family
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
 from tests.workers.conftest import embed, load_here, prepare_here
 

@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.choices import engine_module, make_family
 from infinity_pool.workers.interface import Engine
+from infinity_pool.workers.models.choices import engine_module, make_family
 from tests.tiny_models import pooling, save_modules, save_network
 from tests.workers.conftest import embed, load_here, prepare_here
 

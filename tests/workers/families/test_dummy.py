@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.loading import LoadedModel, load_model
+from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.settings import ModelSettings
 from tests.workers.conftest import embed, ignore_progress
 

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.loading import LoadedModel
+from infinity_pool.workers.models.loading import LoadedModel
 from tests.tiny_models import ARCHITECTURES, POSITIONS, WIDTH, pooling, save_modules, save_network
 from tests.workers.conftest import embed, load_here
 

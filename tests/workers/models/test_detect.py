@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.choices import ENGINES, FAMILIES
-from infinity_pool.workers.detect import detect
 from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.models.choices import ENGINES, FAMILIES
+from infinity_pool.workers.models.detect import detect
 
 TRANSFORMER = "sentence_transformers.models.Transformer"
 

@@ -9,7 +9,7 @@ import torch
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import Family, Head, ModelFiles
-from infinity_pool.workers.network import load_network
+from infinity_pool.workers.networks.network import load_network
 
 OUTPUT = "last_hidden_state"
 

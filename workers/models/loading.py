@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
-from infinity_pool.workers import build
-from infinity_pool.workers.cache import alone, cache_root, key_of, maker_versions
 from infinity_pool.workers.child import run_in_child
-from infinity_pool.workers.choices import ENGINES, FAMILIES, engine_module, make_family
-from infinity_pool.workers.content import content_hash, definition, file_names, own_graph
-from infinity_pool.workers.detect import detect
 from infinity_pool.workers.devices import share_cores
+from infinity_pool.workers.files.cache import alone, cache_root, key_of, maker_versions
+from infinity_pool.workers.files.content import content_hash, definition, file_names, own_graph
+from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, Head, ModelFiles, Progress
-from infinity_pool.workers.locate import locate
+from infinity_pool.workers.models import build
+from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
+from infinity_pool.workers.models.detect import detect
 from infinity_pool.workers.settings import ModelSettings
 
 __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]

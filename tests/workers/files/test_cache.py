@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from infinity_pool.workers.cache import alone, key_of, whole_folder
-from infinity_pool.workers.content import content_hash, definition, file_names
+from infinity_pool.workers.files.cache import alone, key_of, whole_folder
+from infinity_pool.workers.files.content import content_hash, definition, file_names
 
 HOLD = """
 import sys
 import time
 from pathlib import Path
-from infinity_pool.workers.cache import alone
+from infinity_pool.workers.files.cache import alone
 with alone(Path(sys.argv[1]), lambda: None):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infinity_pool.workers.cache import read_json, whole_folder, write_json
-from infinity_pool.workers.choices import engine_module, family_module, make_family
-from infinity_pool.workers.choose import choose
 from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.files.cache import read_json, whole_folder, write_json
 from infinity_pool.workers.interface import ModelFiles, Progress
+from infinity_pool.workers.models.choices import engine_module, family_module, make_family
+from infinity_pool.workers.models.choose import choose
 
 Facts = dict[str, Any]
 

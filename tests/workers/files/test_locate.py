@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.locate import locate
 from infinity_pool.workers.settings import ModelSettings
 from tests.workers.conftest import MINILM, ignore_progress
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.choices import make_family
 from infinity_pool.workers.interface import Family
-from infinity_pool.workers.loading import LoadedModel, load_model
+from infinity_pool.workers.models.choices import make_family
+from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_models import pooling, save_modules, save_network
 from tests.workers.conftest import MINILM, embed, ignore_progress, prepare_here
@@ -27,7 +27,7 @@ from tests.workers.conftest import MINILM, embed, ignore_progress, prepare_here
 LOAD = """
 import json, sys, time
 start = time.perf_counter()
-from infinity_pool.workers.loading import load_model
+from infinity_pool.workers.models.loading import load_model
 from infinity_pool.workers.settings import ModelSettings
 
 if __name__ == "__main__":
@@ -207,7 +207,7 @@ def test_making_a_family_is_light(minilm: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "files").write_bytes(pickle.dumps(minilm.files))
     code = (
         "import pickle, sys, time; files = pickle.load(open(sys.argv[1], 'rb'));"
-        "from infinity_pool.workers.choices import make_family;"
+        "from infinity_pool.workers.models.choices import make_family;"
         "family = make_family(sys.argv[2], files);"
         "family.prepare(family.head('embed', {}), ['a text'], {});"
         "print([name for name in ('torch', 'transformers', 'onnxruntime', 'scipy') if name in sys.modules])"

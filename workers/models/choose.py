@@ -9,10 +9,10 @@ import numpy as np
 
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.choices import engine_module
-from infinity_pool.workers.content import definition, file_names, has_weights
 from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.files.content import definition, file_names, has_weights
 from infinity_pool.workers.interface import Batch, Engine, Family, Head, ModelFiles, Progress
+from infinity_pool.workers.models.choices import engine_module
 
 _TOLERANCE = 1e-5  # of any number of a float32 vector
 _LARGEST = 2 * 2**30  # bytes of weights; beyond, exporting takes minutes and a second copy of the disk's space

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers import tokenizer
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.tokenizer import CHARS_AT_MOST, Tokenizer
+from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, Tokenizer
 from tests.tiny_models import save_network
 from tests.workers.conftest import prepare_here
 

@@ -25,7 +25,7 @@ def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:
     elif (local := Path(spec).expanduser()).exists() or _looks_local(spec):
         folder = local.absolute()
     else:
-        from infinity_pool.workers.hub import download  # only here: huggingface_hub is slow to import
+        from infinity_pool.workers.files.hub import download  # only here: huggingface_hub is slow to import
 
         folder = download(settings, progress)
     return ModelFiles(

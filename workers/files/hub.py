@@ -19,8 +19,8 @@ from huggingface_hub.errors import (
 from tqdm import tqdm
 
 from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
-from infinity_pool.workers.cache import cache_root
-from infinity_pool.workers.content import definition, own_graph
+from infinity_pool.workers.files.cache import cache_root
+from infinity_pool.workers.files.content import definition, own_graph
 from infinity_pool.workers.interface import Progress
 from infinity_pool.workers.settings import ModelSettings
 

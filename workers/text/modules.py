@@ -12,9 +12,9 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.activations import activation
-from infinity_pool.workers.locate import read_json
-from infinity_pool.workers.pooling import MODES, pool
+from infinity_pool.workers.files.locate import read_json
+from infinity_pool.workers.text.activations import activation
+from infinity_pool.workers.text.pooling import MODES, pool
 
 Step = dict[str, Any]
 

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.content import file_names, has_weights
+from infinity_pool.workers.files.content import file_names, has_weights
 from infinity_pool.workers.interface import ModelFiles
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]

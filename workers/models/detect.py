@@ -3,9 +3,9 @@
 from pathlib import PurePosixPath
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.choices import FAMILIES, family_module
+from infinity_pool.workers.files.locate import read_json
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.locate import read_json
+from infinity_pool.workers.models.choices import FAMILIES, family_module
 
 
 def detect(files: ModelFiles) -> str:

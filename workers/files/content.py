@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from infinity_pool.workers.cache import key_of, read_json, write_json
+from infinity_pool.workers.files.cache import key_of, read_json, write_json
 
 _TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken")
 _ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model for other programs

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers import tokenizer
+from infinity_pool.workers.files.locate import read_json
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.locate import read_json
+from infinity_pool.workers.text import tokenizer
 
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
@@ -27,7 +27,7 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
 
     Raises InvalidInput if transformers cannot load it or its files ask for what is not served.
     """
-    from infinity_pool.workers.network import empty_network
+    from infinity_pool.workers.networks.network import empty_network
 
     settings = _settings(files.network)
     options = {"model_options": _options(settings, "model"), "config_options": _options(settings, "config")}

@@ -1,0 +1,1 @@
+"""A model's files: where they are, what makes them what they are, and what was made of them."""

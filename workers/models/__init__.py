@@ -1,0 +1,1 @@
+"""From `--model` to a family and an engine that run."""

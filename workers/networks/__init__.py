@@ -1,0 +1,1 @@
+"""Networks as torch and ONNX Runtime load them."""

@@ -1,0 +1,1 @@
+"""What models of text share: tokens in, vectors out."""
