@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = ("serve", "status", "bench")
+COMMANDS = ("serve", "status", "dead", "bench")
 ALIASES = {"v2": "serve"}
 _OWN_OPTIONS = ("--help", "--version")
 

@@ -1,0 +1,105 @@
+"""infinity dead: the jobs that broke their worker each time, and what to do with them."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import orjson
+from redis.asyncio import Redis
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from infinity_pool.broker.connection import connect, is_outage
+from infinity_pool.broker.errors import InvalidInput, Unavailable
+from infinity_pool.broker.letters import Letter, drop_letters, read_letters, retry_letter
+from infinity_pool.broker.messages import Item
+from infinity_pool.broker.settings import CommonSettings, option
+from infinity_pool.cli.console import console
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.process import run_process
+
+_SHOWN = 40  # characters of an item
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadSettings(CommonSettings):
+    """What `infinity dead` is told."""
+
+    model: str = option("The model whose dead letters are meant, by the name clients ask for.")
+    retry: tuple[str, ...] = option("Queue the job of this id again, may be repeated.", default=())
+    retry_all: bool = option("Queue all of them again.", default=False)
+    drop: tuple[str, ...] = option("Forget the job of this id, may be repeated.", default=())
+    json: bool = option("Print JSON instead of a table.", default=False)
+
+
+@click.command(params=settings_options(DeadSettings))
+def command(**values: Any) -> None:
+    """Show the dead letters of a model, after queueing some again or forgetting them."""
+    settings = read(DeadSettings, values)
+    sys.exit(run_process(settings, lambda: _dead(settings)))
+
+
+async def _dead(settings: DeadSettings) -> int:
+    async with connect(settings.redis_url) as redis:
+        try:
+            await _act(redis, settings)
+            letters = await read_letters(redis, settings.model)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            raise Unavailable(f"the queue cannot be reached: {error}") from error
+    if settings.json:
+        click.echo(orjson.dumps([about(letter) for letter in letters]))
+    else:
+        console().print(table(settings.model, letters))
+    return 0
+
+
+async def _act(redis: Redis, settings: DeadSettings) -> None:
+    every = [letter.id for letter in await read_letters(redis, settings.model)] if settings.retry_all else []
+    for letter_id in dict.fromkeys([*settings.retry, *every]):
+        await retry_letter(redis, settings.model, letter_id)
+        click.echo(f"queued again: {letter_id}", err=True)
+    for letter_id in dict.fromkeys(settings.drop):
+        if not await drop_letters(redis, settings.model, [letter_id]):
+            raise InvalidInput(f"{settings.model} has no dead letter {letter_id}", param="drop")
+        click.echo(f"dropped: {letter_id}", err=True)
+
+
+def about(letter: Letter) -> dict[str, Any]:
+    """Give what is told of a letter, for programs."""
+    job = letter.job
+    return {
+        "id": letter.id,
+        "when": datetime.fromtimestamp(letter.buried, UTC).isoformat(timespec="seconds"),
+        "reason": letter.reason,
+        "task": job.task if job else None,
+        "lane": job.lane if job else None,
+        "items": len(job.items) if job else None,
+        "first": beginning(job.items[0]) if job and job.items else None,
+    }
+
+
+def table(model: str, letters: Sequence[Letter]) -> Table:
+    """Draw the letters, one a row."""
+    table = Table(title=f"dead letters of {escape(model)}: {len(letters)}", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("id", "when", "reason", "task", "lane"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("items", justify="right")
+    table.add_column("first item", overflow="fold")
+    for letter in letters:
+        table.add_row(*(escape(str(value)) if value is not None else "?" for value in about(letter).values()))
+    return table
+
+
+def beginning(item: Item) -> str:
+    """Give the first characters of an item, on one line; of an image or a sound its size."""
+    if isinstance(item, bytes):
+        return f"{len(item):,} bytes"
+    text = item if isinstance(item, str) else " | ".join(map(beginning, item)) if isinstance(item, list) else str(item)
+    line = "".join(letter if letter.isprintable() else " " for letter in text[: _SHOWN + 1])
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
