@@ -1,5 +1,6 @@
 """The worker's end of the queue: take jobs, answer them, take over what the dead left."""
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -14,7 +15,10 @@ from infinity_pool.broker.messages import LANES, Job, Lane, Reply, decode_job, e
 from infinity_pool.broker.streams import Entry, entries_of
 
 _MOST_DEAD = 1000  # dead letters of one model
+_REMEMBERED = 24 * 3600  # s for which starts are, after the latest of any job
 _MOST_ENTRIES = 512  # in one take, whatever they cost
+
+logger = logging.getLogger(__name__)
 
 
 class Delivery(NamedTuple):
@@ -69,7 +73,7 @@ class Consumer:
         reader, stream = self._readers[lane], self._streams[lane]
         now, entries = await self._run_take(reader, stream, budget)
         if not entries and (entries := await self._wait(reader, stream)):
-            spent = int(entries[0][1][1])
+            spent = _read(entries[0])[0]
             now, more = await self._run_take(reader, stream, budget - spent)
             entries += more
         return self._deliveries(lane, now, entries, orphan=False)
@@ -103,7 +107,12 @@ class Consumer:
 
     async def start(self, delivery: Delivery) -> int:
         """Record that an orphan is about to be run, before it is; gives how often it was started, this time too."""
-        return int(await self._redis.hincrby(keys.attempts(self.model), delivery.entry, 1))
+        key = keys.attempts(self.model)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.hincrby(key, delivery.entry, 1)
+            pipe.expire(key, _REMEMBERED)  # its caller may have gone and taken the entry along, just before this
+            starts, _ = await pipe.execute()
+        return int(starts)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         """Put a job among the model's dead letters, the oldest of which make room."""
@@ -174,13 +183,24 @@ class Consumer:
         return [self._delivery(lane, entry, now_ms, orphan=orphan) for entry in entries if entry and entry[1]]
 
     def _delivery(self, lane: Lane, entry: Entry, now_ms: int, *, orphan: bool) -> Delivery:
-        entry_id, fields = entry
-        _, cost, _, items, _, data = fields
+        entry_id, _ = entry
+        cost, items, data = _read(entry)
         try:
             job = decode_job(data)
-        except InvalidInput:
+        except InvalidInput as error:
+            logger.error("entry %r cannot be read and is passed over: %s", entry_id, error)
             job = None
         age_ms = now_ms - int(entry_id.split(b"-")[0])
         queued = time.monotonic() - age_ms / 1000
         deadline = None if job is None or job.ttl_ms is None else queued + job.ttl_ms / 1000
-        return Delivery(entry_id, lane, job, int(items), int(cost), len(data), queued, deadline, orphan)
+        return Delivery(entry_id, lane, job, items, cost, len(data), queued, deadline, orphan)
+
+
+def _read(entry: Entry) -> tuple[int, int, bytes]:
+    """Give an entry's cost, items and encoded job; nothing of one that another hand put into the stream."""
+    _, fields = entry
+    named = dict(zip(fields[::2], fields[1::2], strict=False))
+    try:
+        return int(named[b"c"]), int(named[b"n"]), named[b"j"]
+    except (KeyError, ValueError):
+        return 0, 0, b""

@@ -3,14 +3,14 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys, scripts
 from infinity_pool.broker.connection import BLOCK_MS, Backoff, identify, is_outage, put
 from infinity_pool.broker.errors import InfinityError
-from infinity_pool.broker.messages import Failure, decode_replies
+from infinity_pool.broker.messages import Failure, Reply, replies_in
 from infinity_pool.broker.outbox import Ticket
 from infinity_pool.broker.streams import entries_of
 
@@ -100,8 +100,7 @@ class Inbox:
             _, reply = await pipe.execute()
         for entry, fields in entries_of(reply):
             self._last = entry
-            if fields[0] == b"r":
-                self._settle(fields[1])
+            self._settle(replies_in(fields))
 
     @staticmethod
     def _after(entry: bytes) -> bytes:
@@ -109,8 +108,8 @@ class Inbox:
         ms, _, number = entry.partition(b"-")
         return b"%s-%d" % (ms, int(number or 0) + 1)
 
-    def _settle(self, data: bytes) -> None:
-        for reply in decode_replies(data):
+    def _settle(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
             ticket = self._tickets.get(reply.job_id)
             if ticket is None or ticket.future.done():
                 continue  # its caller gave up, or it came twice

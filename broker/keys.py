@@ -53,7 +53,7 @@ def fingerprint(model: str) -> str:
 
 
 def attempts(model: str) -> str:
-    """Hash: how often a redelivered entry was started; a field goes when its entry does."""
+    """Hash: how often a redelivered entry was started; a field goes when its entry does, and all after a day."""
     return f"{_PREFIX}:{{{model}}}:attempts"
 
 

@@ -4,6 +4,7 @@ The messages that cross the queue, and their bytes: msgpack maps whose fields ar
 Arrays travel as one extension type: a little header (dtype, shape), then the raw buffer. Nothing is ever unpickled.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -27,6 +28,8 @@ TASKS: tuple[Task, ...] = get_args(Task)
 _ARRAY = 1  # the msgpack extension type of an array
 _DTYPES = frozenset("biuf")  # numpy kinds allowed on the wire: no objects, no records
 
+logger = logging.getLogger(__name__)
+
 
 class Job(NamedTuple):
     """
@@ -44,6 +47,9 @@ class Job(NamedTuple):
     lane: Lane
     cost: int
     ttl_ms: int | None = None
+
+
+_JOB_TYPES = (str, str, list, dict, str, str, int, int | None)
 
 
 class Result(NamedTuple):
@@ -85,9 +91,14 @@ def decode_job(data: bytes) -> Job:
     """Read a job; raises InvalidInput on bytes that are none."""
     fields = _unpack(data, MAX_JOB_BYTES)
     try:
-        return Job(*(fields[name] for name in Job._fields))
+        job = Job(*(fields[name] for name in Job._fields))
     except (KeyError, TypeError) as error:
         raise InvalidInput(f"not a job: {error!r}") from error
+    if not all(isinstance(value, kind) for value, kind in zip(job, _JOB_TYPES, strict=True)):
+        raise InvalidInput("not a job: a field is of another type")
+    if not job.items:
+        raise InvalidInput("not a job: it has no items, and would never be done")
+    return job
 
 
 def encode_replies(replies: Sequence[Reply]) -> bytes:
@@ -103,8 +114,19 @@ def decode_replies(data: bytes) -> list[Reply]:
         raise InvalidInput(f"not replies: {type(unpacked).__name__}")
     try:
         return [_reply(fields) for fields in unpacked]
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise InvalidInput(f"not replies: {error!r}") from error
+
+
+def replies_in(entry: Sequence[bytes]) -> list[Reply]:
+    """Read the replies in an entry of a channel, given as field, value, …; none where another hand wrote it."""
+    if entry[0] != b"r":
+        return []
+    try:
+        return decode_replies(entry[1])
+    except InvalidInput as error:
+        logger.error("a reply that cannot be read is passed over: %s", error)
+        return []
 
 
 def _reply_fields(reply: Reply) -> dict[str, Any]:
@@ -124,7 +146,7 @@ def _unpack(data: bytes, limit: int) -> Any:
         raise InvalidInput(f"a message of {len(data)} bytes is over the limit of {limit}")
     try:
         return msgpack.unpackb(data, ext_hook=_decode_array)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise InvalidInput(f"not a message: {error!r}") from error
 
 

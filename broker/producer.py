@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from infinity_pool.broker import keys, scripts
 from infinity_pool.broker.connection import BLOCK_MS, Backoff, command, connect, through_outages
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import LANES, Item, Job, Lane, Reply, decode_replies, encode_job
+from infinity_pool.broker.messages import LANES, Item, Job, Lane, Reply, encode_job, replies_in
 from infinity_pool.broker.outbox import QueueLimits
 from infinity_pool.broker.splitting import JOB_ITEMS, Limits, split
 from infinity_pool.broker.streams import Entry, entries_of
@@ -92,7 +92,7 @@ class Producer:
         while await through_outages(command, self._redis, "HLEN", self._open):
             await through_outages(self._keep)
             for entry, fields in await through_outages(self._read):
-                for reply in decode_replies(fields[1]) if fields[0] == b"r" else []:
+                for reply in replies_in(fields):
                     if await through_outages(command, self._redis, "HEXISTS", self._open, reply.job_id):
                         yield reply
                         await through_outages(command, self._redis, "HDEL", self._open, reply.job_id)

@@ -11,6 +11,6 @@ while spent < budget and #entries < most do
   if not reply then break end
   local entry = reply[1][2][1]
   entries[#entries + 1] = entry
-  spent = spent + tonumber(entry[2][2])
+  spent = spent + (tonumber(entry[2][2]) or 1) -- another hand may have put it here
 end
 return { now, entries }

@@ -97,7 +97,7 @@ def _queue(server: RedisServer, names: Sequence[str]) -> dict[str, int]:
         "replies": sum(commands.xlen(name) for name in names if ":replies:" in name),
         "connections": len(server.clients()),
     }
-    for model in {name.split("{")[1].split("}")[0] for name in names if ":jobs:" in name}:
+    for model in {name.split("{")[1].split("}")[0] for name in names if ":worker:" in name}:  # those with one alive
         counts[f"waiting for {model}"] = sum(map(int, commands.hgetall(keys.waiting(model)).values()))
         counts[f"attempts at {model}"] = commands.hlen(keys.attempts(model))
         for lane in LANES:

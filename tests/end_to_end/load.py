@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -166,7 +166,14 @@ def _settled(tally: Tally) -> int:
     return tally.answered + sum(tally.refused.values()) + tally.lost + tally.broken + tally.wrong
 
 
-async def embed(url: str, texts: Sequence[str], model: str = "m", timeout: float = 30.0, **headers: str) -> int:
+async def embed(
+    url: str,
+    texts: Sequence[str],
+    model: str = "m",
+    *,
+    timeout: float = 30.0,
+    headers: Mapping[str, str] | None = None,
+) -> int:
     """Embed once; gives the status, and fails on an answer that is wrong."""
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout)) as session,

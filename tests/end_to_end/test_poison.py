@@ -1,0 +1,69 @@
+"""Inputs that break what runs them: they end, with an error for their caller, and hold up nobody else."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from infinity_pool.broker import keys
+
+from .conftest import Stack
+from .load import Load, embed
+from .patience import until
+from .processes import Worker, until_served
+
+Start = Callable[..., Any]
+MOST_STARTS = 3
+
+
+async def test_a_job_that_kills_every_worker_is_a_dead_letter(stack: Stack, start: Start) -> None:
+    """A worker is killed whenever it holds one certain job, which takes it a while; all others are answered."""
+
+    def begin() -> Worker:
+        worker: Worker = start(Worker, stack.server.url, "fragile", model="dummy:0.01")
+        return worker
+
+    worker, stream = begin().ready(), keys.jobs("fragile", "bulk")
+    await until_served(stack.url, "fragile")
+    async with Load(stack.urls, "fragile", clients=4, most_items=1) as load:
+        poison = asyncio.create_task(embed_for_error(stack.url, ["poison"] * 64, "fragile"))
+        for _ in range(MOST_STARTS):
+            await until(lambda: stack.server.commands.xpending(stream, keys.GROUP)["pending"] == 1)
+            await asyncio.sleep(0.3)  # so that it has begun
+            worker.process.kill()
+            worker = begin().ready()
+        status, code = await poison
+        await load.more(10)
+
+    assert (status, code) == (500, "dead_lettered")
+    assert load.tally.flawless(), load.tally
+    assert stack.server.commands.xlen(keys.dead("fragile")) == 1
+    assert stack.server.commands.xlen(stream) == 0
+    assert stack.server.commands.hlen(keys.attempts("fragile")) == 0
+
+
+async def embed_for_error(url: str, texts: list[str], model: str) -> tuple[int, str]:
+    """Embed once; gives the status and the error's code."""
+    async with (
+        aiohttp.ClientSession(url) as session,
+        session.post("/v1/embeddings", json={"model": model, "input": texts}) as response,
+    ):
+        return response.status, (await response.json()).get("error", {}).get("code", "")
+
+
+async def test_garbage_on_the_queue_is_passed_over(stack: Stack) -> None:
+    """Whatever an old version, or another program, has put where jobs and replies belong."""
+    server, pids = stack.server, stack.pool.pids()
+    [channel] = server.ask("KEYS", "infinity:1:replies:*")
+    async with Load(stack.urls, "m") as load:
+        for stream in (keys.jobs("m", "online"), keys.jobs("m", "bulk"), channel):
+            server.ask("XADD", stream, "*", "some", "thing")
+            server.ask("XADD", stream, "*", "c", "1", "n", "1", "j", b"\xc1 no message")
+            server.ask("XADD", stream, "*", "r", b"\xc1 no message")
+            server.ask("XADD", stream, "*", "c", "many", "n", "some", "j", b"\x80")
+            await load.more(100)
+    assert load.tally.flawless(), load.tally
+    assert await embed(stack.url, ["x" * 100] * 100) == 200
+    await until(lambda: server.commands.xlen(keys.jobs("m", "online")) == 0)
+    assert stack.pool.pids() == pids
