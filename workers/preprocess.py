@@ -15,6 +15,9 @@ from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
 from infinity_pool.workers.lifeline import follow
 from infinity_pool.workers.models.loading import make_family
 
+_FEW_ITEMS = 4
+_FEW_CHARS = 1024
+
 logger = logging.getLogger(__name__)
 
 _family: Family  # this process's own, made once by _begin
@@ -40,9 +43,14 @@ Outcome = tuple[list[Prepared], dict[int, InfinityError]]
 
 
 class Preprocessor:
-    """Prepares the items of a whole take in one call; one bad job fails alone."""
+    """
+    Prepares the items of a whole take in one call; one bad job fails alone.
 
-    def __init__(self, family: str, files: ModelFiles, processes: int) -> None:
+    A few short texts are prepared right `here`, for less than the way to a process and back costs.
+    """
+
+    def __init__(self, family: str, files: ModelFiles, processes: int, here: Family) -> None:
+        self._here = here
         self._family = family
         self._files = files
         self._processes = processes
@@ -59,6 +67,8 @@ class Preprocessor:
         A process that dies is replaced; the jobs it held are tried again one by one, and one that kills a process
         twice fails as WorkerFailed.
         """
+        if is_small(requests):
+            return prepare(self._here, requests)
         try:
             return await self._submit(requests)
         except BrokenExecutor:
@@ -118,30 +128,45 @@ def _make(family: str, files: ModelFiles) -> None:
     _family = make_family(family, files)
 
 
+def is_small(requests: list[Request]) -> bool:
+    """Whether these are so few and short texts that tokenizing them takes some tens of microseconds."""
+    items = [item for request in requests[:_FEW_ITEMS] for item in request.items[:_FEW_ITEMS]]
+    few = 0 < len(items) == sum(len(request.items) for request in requests) <= _FEW_ITEMS
+    return few and all(isinstance(item, str) for item in items) and sum(map(len, items)) <= _FEW_CHARS
+
+
 def _prepare(requests: list[Request]) -> Outcome:
-    """Prepare jobs in as few calls as their options allow; runs in the pool."""
+    return prepare(_family, requests)
+
+
+def prepare(family: Family, requests: list[Request]) -> Outcome:
+    """Prepare jobs in as few calls as their options allow."""
     errors: dict[int, InfinityError] = {}
     groups: dict[str, list[int]] = {}
     for place, request in enumerate(requests):
         groups.setdefault(f"{request.task} {request.options}" if request.options else request.task, []).append(place)
-    prepared = [one for places in groups.values() for one in _prepare_group(requests, places, errors)]
+    prepared = [one for places in groups.values() for one in _prepare_group(family, requests, places, errors)]
     return prepared, errors
 
 
-def _prepare_group(requests: list[Request], places: list[int], errors: dict[int, InfinityError]) -> list[Prepared]:
+def _prepare_group(
+    family: Family, requests: list[Request], places: list[int], errors: dict[int, InfinityError]
+) -> list[Prepared]:
     first = requests[places[0]]
     try:
-        head = _family.head(first.task, first.options)
+        head = family.head(first.task, first.options)
         items = [item for place in places for item in requests[place].items]
-        return [Prepared(head, _family.prepare(head, items, first.options), places)]
-    except Exception as error:  # noqa: BLE001 - whatever an item does to a tokenizer is that item's error
+        return [Prepared(head, family.prepare(head, items, first.options), places)]
+    except BaseException as error:  # whatever an item does to a tokenizer, a panic in Rust too, is that item's error
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
         if len(places) > 1:
-            return [one for place in places for one in _prepare_group(requests, [place], errors)]
+            return [one for place in places for one in _prepare_group(family, requests, [place], errors)]
         errors[places[0]] = _as_ours(error)
         return []
 
 
-def _as_ours(error: Exception) -> InfinityError:
+def _as_ours(error: BaseException) -> InfinityError:
     if isinstance(error, InfinityError):
         return error
     logger.error("preparing a job failed:\n%s", "".join(traceback.format_exception(error)))

@@ -75,7 +75,7 @@ def _load(settings: WorkerSettings, pulse: Pulse) -> tuple[LoadedModel, Measured
 
 
 async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, measured: Measured) -> None:
-    preprocessor = Preprocessor(loaded.family_name, loaded.files, settings.preprocess_workers)
+    preprocessor = Preprocessor(loaded.family_name, loaded.files, settings.preprocess_workers, loaded.family)
     consumer = Consumer(settings.redis_url, settings.name, pulse.info.id)
     try:
         pulse.progress("starting the preprocessing pool")

@@ -8,15 +8,16 @@ import psutil
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.families.dummy import Dummy
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.preprocess import Preprocessor, Request
+from infinity_pool.workers.preprocess import Preprocessor, Request, is_small
 
 FILES = ModelFiles(Path(), {}, "dummy")
 
 
 @pytest.fixture(params=[0, 1, 2])
 async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Preprocessor]:
-    pool = Preprocessor("dummy", FILES, request.param)
+    pool = Preprocessor("dummy", FILES, request.param, Dummy(FILES))
     await pool.start()
     yield pool
     pool.close()
@@ -24,6 +25,33 @@ async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Preprocessor]:
 
 def texts(*texts: object, **options: object) -> Request:
     return Request("embed", list(texts), options)
+
+
+@pytest.mark.parametrize(
+    ("requests", "here"),
+    [
+        ([texts("a" * 8)], True),
+        ([texts("a" * 1024)], True),
+        ([texts("a"), texts("b", "c"), texts("d")], True),
+        ([texts("a" * 1025)], False),
+        ([texts(*"abcde")], False),
+        ([texts("a"), texts("b", "c", "d", "e")], False),
+        ([texts("a")] * 5, False),
+        ([texts(b"an image")], False),
+    ],
+)
+def test_only_a_few_short_texts_are_prepared_here(requests: list[Request], here: bool) -> None:
+    assert is_small(requests) is here
+
+
+async def test_what_is_prepared_here_is_the_same(pool: Preprocessor) -> None:
+    several = [texts("a" * n, "b" * (3 * n), "c") for n in range(1, 40)]
+
+    whole, _ = await pool.prepare(several)
+    alone = [await pool.prepare([one]) for one in several]
+
+    lengths = [length for prepared, _ in alone for one in prepared for length in one.rows.lengths.tolist()]
+    assert whole[0].rows.lengths.tolist() == lengths
 
 
 async def test_jobs_alike_are_prepared_in_one_call(pool: Preprocessor) -> None:
@@ -49,12 +77,12 @@ async def test_a_bad_job_fails_alone(pool: Preprocessor) -> None:
 
 
 async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
-    pool = Preprocessor("dummy", FILES, 1)
+    pool = Preprocessor("dummy", FILES, 1, Dummy(FILES))
     await pool.start()
     for _ in range(3):
         for child in psutil.Process().children():
             if "spawn_main" in " ".join(child.cmdline()):
                 os.kill(child.pid, signal.SIGKILL)
-        outcomes = await asyncio.gather(*(pool.prepare([texts("a" * 8)]) for _ in range(10)))
-        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2]] * 10
+        outcomes = await asyncio.gather(*(pool.prepare([texts(*["a" * 8] * 5)]) for _ in range(10)))
+        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2] * 5] * 10
     pool.close()

@@ -62,7 +62,7 @@ class Running:
         self.meter = Meter("m", lambda: len(self.holdings))
         self.holdings = Holdings(10_000)
         self.consumer = Consumer(url, "m", "w1")
-        self.preprocessor = Preprocessor("dummy", FILES, 0)
+        self.preprocessor = Preprocessor("dummy", FILES, 0, Dummy(FILES))
         self.worker = Worker(
             self.consumer,
             self.preprocessor,
