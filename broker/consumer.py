@@ -54,6 +54,7 @@ class Consumer:
         self._redis = connect(url)
         self._readers = {lane: connect(url, max_connections=1) for lane in LANES}
         self._streams = {lane: keys.jobs(model, lane) for lane in LANES}
+        self._crowded = dict.fromkeys(LANES, False)
 
     async def join(self) -> None:
         """Join the model's workers, as the first of them if need be."""
@@ -73,9 +74,11 @@ class Consumer:
         reader, stream = self._readers[lane], self._streams[lane]
         now, entries = await self._run_take(reader, stream, budget)
         if not entries and (entries := await self._wait(reader, stream)):
-            spent = _read(entries[0])[0]
-            now, more = await self._run_take(reader, stream, budget - spent)
-            entries += more
+            now = _added_ms(entries[0])  # it has just come
+            if self._crowded[lane]:  # then more have come with it; a lone one is run the sooner
+                now, more = await self._run_take(reader, stream, budget - _read(entries[0])[0])
+                entries += more
+        self._crowded[lane] = len(entries) > 1
         return self._deliveries(lane, now, entries, orphan=False)
 
     async def recover(self, lane: Lane, held: Collection[bytes]) -> list[Delivery]:
@@ -190,10 +193,15 @@ class Consumer:
         except InvalidInput as error:
             logger.error("entry %r cannot be read and is passed over: %s", entry_id, error)
             job = None
-        age_ms = now_ms - int(entry_id.split(b"-")[0])
+        age_ms = now_ms - _added_ms(entry)
         queued = time.monotonic() - age_ms / 1000
         deadline = None if job is None or job.ttl_ms is None else queued + job.ttl_ms / 1000
         return Delivery(entry_id, lane, job, items, cost, len(data), queued, deadline, orphan)
+
+
+def _added_ms(entry: Entry) -> int:
+    """Give the server's time at which an entry was added; it is the first half of its id."""
+    return int(entry[0].split(b"-")[0])
 
 
 def _read(entry: Entry) -> tuple[int, int, bytes]:
