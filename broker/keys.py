@@ -27,6 +27,11 @@ def models() -> str:
     return f"{_PREFIX}:models"
 
 
+def written() -> str:
+    """String: nothing; it is written to see whether Redis takes writes, and expires."""
+    return f"{_PREFIX}:written"
+
+
 def jobs(model: str, lane: Lane) -> str:
     """Stream: encoded jobs of one lane, as fields c (cost), n (items), j (job); deleted when acknowledged."""
     return f"{_PREFIX}:{{{model}}}:jobs:{lane}"

@@ -128,6 +128,11 @@ async def forget_worker(redis: Redis, model: str, worker_id: str) -> None:
         await pipe.execute()
 
 
+async def require_writes(redis: Redis) -> None:
+    """Write something, as a heartbeat does; raises redis.RedisError where none can be, and silence means nothing."""
+    await redis.set(keys.written(), "", px=int(EXPIRY * 1000))
+
+
 async def is_heard(redis: Redis, model: str, worker_id: str) -> bool:
     """
     Say whether a worker's heartbeats arrive; one that cannot write its own must not tell others' deaths by theirs.

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from redis.asyncio import Redis
 
 from infinity_pool.broker.connection import is_outage
-from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, WorkerInfo, read_model
+from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, WorkerInfo, read_model, require_writes
 from infinity_pool.workers.supervise import Supervisor
 
 _SILENCE = 5.0  # s without a heartbeat, after its expiry, that are no longer a machine's hiccup
@@ -22,7 +22,7 @@ class Watchdog:
 
     A worker calls itself stuck when it has had work and finished no batch for its --stall-timeout. One that was ready
     and is silent is stopped, or its event loop is: it is given `stall_timeout` seconds, _SILENCE at most. While the
-    queue cannot be reached nothing is known, and nobody is blamed.
+    queue cannot be reached, or takes no heartbeats, nothing is known, and nobody is blamed.
     """
 
     def __init__(self, redis: Redis, models: Collection[str], supervisor: Supervisor, stall_timeout: float) -> None:
@@ -45,6 +45,7 @@ class Watchdog:
             await asyncio.sleep(HEARTBEAT)
 
     async def _look(self) -> dict[str, WorkerInfo]:
+        await require_writes(self._redis)
         statuses = await asyncio.gather(*(read_model(self._redis, name) for name in self._models))
         return {worker.id: worker for status in statuses for worker in status.workers}
 

@@ -52,7 +52,7 @@ class Load:
     `clients` that ask, check and ask again, each `pause` seconds after its last answer; an async context manager.
 
     `urls` gives the API replicas that may be asked now. Every request has an id, which its answer must carry, and
-    texts of random length, which the answer's numbers must be.
+    texts of random length, which the answer's numbers must be; with `new_connections`, also a connection of its own.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Load:
         pause: float = 0.02,
         patience: float = 30.0,
         most_items: int = 4,
+        new_connections: bool = False,
         seed: int = 0,
     ) -> None:
         self.tally = Tally()
@@ -73,13 +74,15 @@ class Load:
         self._pause = pause
         self._patience = patience
         self._most_items = most_items
+        self._new_connections = new_connections
         self._random = random.Random(seed)
         self._numbers = itertools.count()
         self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=self._patience)
-        self._session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
+        connector = aiohttp.TCPConnector(limit=0, force_close=self._new_connections)
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         self._tasks = [asyncio.create_task(self._client()) for _ in range(self._clients)]
         await self.more(self._clients)
         return self
