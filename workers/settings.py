@@ -58,4 +58,9 @@ class ProcessSettings:
 class WorkerSettings(ModelSettings, ProcessSettings, CommonSettings):
     """What one worker process is told."""
 
-    admin_port: int = option("Port of this worker for /health, /ready and /metrics; 0: none.", default=0, minimum=0)
+    admin_port: int = option(
+        "Port for a worker's /health, /ready and /metrics; of several workers the first one's, and the others have "
+        "those that follow; 0: none.",
+        default=0,
+        minimum=0,
+    )

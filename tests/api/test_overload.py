@@ -149,15 +149,6 @@ async def test_a_queue_bounded_in_tokens(start_api: StartApi, model: str) -> Non
     assert len(load.of(200)) + len(load.of(429)) == 50
 
 
-async def test_a_thousand_at_once(api: Api) -> None:
-    async with session(api) as http:
-        load = Load(http, "m")
-        await asyncio.gather(*(load.ask(1) for _ in range(1000)))
-
-    assert len(load.of(200)) == 1000
-    assert not [line for line in api.log if "Traceback" in line or "ERROR" in line]
-
-
 async def _done(api: Api, name: str) -> int:
     """Give the items that the worker has run, as it says once it has none left."""
     before = -1

@@ -63,19 +63,6 @@ def test_a_worker_that_cannot_get_on_is_replaced(start: Start) -> None:
     assert gone([worker, *pool], 5)
 
 
-def test_one_of_two_that_is_stopped_takes_nothing_along(start: Start) -> None:
-    serving = serve(start, "--replicas", "2", model="dummy:0.02")
-    workers = [each for each in serving.family() if "infinity_pool.cli.worker" in each.cmdline()]
-    assert len(workers) == 2
-    with ThreadPoolExecutor(16) as callers:
-        answers = [callers.submit(serving.embed, "x" * length) for length in range(1, 200)]
-        until(lambda: sum(answer.done() for answer in answers) > 20)
-        workers[0].suspend()
-        assert [answer.result()[0] for answer in answers] == list(range(1, 200))
-    assert workers[1].is_running()
-    serving.expect("is silent, though its process lives: it is killed")
-
-
 def test_a_slow_worker_is_left_alone(start: Start) -> None:
     serving = serve(start, "--batch-tokens", "1", model="dummy:0.3")
     worker = serving.children()["cli.worker"]
