@@ -105,7 +105,7 @@ class QueueClient:
                 )
             except Overloaded as error:
                 if timeout is not None:
-                    raise Overloaded(error.message, retry_after=self._watch.retry_after(model)) from None
+                    raise Overloaded(error.message, retry_after=self._watch.retry_after(model, lane)) from None
             await backoff.pause()  # who has no deadline waits for room
 
     async def _run(self, model: str, tickets: list[Ticket], timeout: float | None) -> Result:

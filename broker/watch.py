@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from infinity_pool.broker.connection import is_outage
 from infinity_pool.broker.errors import ModelNotFound, Unavailable
+from infinity_pool.broker.messages import Lane
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged, read_models
 from infinity_pool.broker.splitting import Limits
 
@@ -38,12 +39,13 @@ class Watch:
         best = self._best.get(model)
         return Limits(best.tokens_per_char, best.max_length, best.max_chars) if best else Limits()
 
-    def retry_after(self, model: str) -> float:
-        """Say in how many seconds what waits now will be done, by the speed that the workers measure."""
+    def retry_after(self, model: str, lane: Lane) -> float:
+        """Say in how many seconds a lane's next job will have its turn, by the speed that the workers measure."""
         best, status = self._best.get(model), self.status.get(model)
         if not (best and status and best.tokens_per_second):
             return 1.0
-        tokens = sum(waiting.tokens for waiting in status.waiting.values())
+        before = status.waiting.values() if lane == "bulk" else [status.waiting["online"]]
+        tokens = sum(waiting.tokens for waiting in before)
         return min(_LONGEST_WAIT, max(1.0, tokens / best.tokens_per_second))
 
     async def check(self, model: str, *, awaited: bool) -> None:

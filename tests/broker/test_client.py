@@ -8,6 +8,7 @@ from infinity_pool.broker import keys
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput, ModelNotFound, Overloaded, Unavailable
+from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.outbox import QueueLimits
 from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker, read_model
 from tests.broker.conftest import Echo
@@ -154,6 +155,28 @@ async def test_what_would_come_too_late_is_refused_at_once(redis_url: str, echo:
 
         assert [len(row) for row in await asyncio.gather(*calls)] == [3, 3, 3]
     assert caught.value.retry_after is not None
+
+
+async def test_each_lane_has_its_own_time_to_come_again(redis_url: str, echo: Echo) -> None:
+    echo.open.clear()
+    await asyncio.sleep(0.6)
+    await beat(echo.redis, WorkerInfo(id=echo.consumer.id, model="m", state="ready", tokens_per_second=1000.0))
+    async with QueueClient(redis_url, limits=QueueLimits(items=10)) as client:
+        calls = [
+            asyncio.create_task(client.embed("m", ["x" * 1000] * 10, lane="bulk", timeout=99)),  # 3,020 tokens
+            asyncio.create_task(client.embed("m", ["x" * 500] * 10, lane="online")),  # 1,520
+        ]
+        await asyncio.sleep(0.1)
+        await client.models()
+        waits = []
+        for lane in LANES:
+            with pytest.raises(Overloaded) as caught:
+                await client.embed("m", "a", lane=lane, timeout=99)
+            waits.append(caught.value.retry_after)
+        echo.open.set()
+        await asyncio.gather(*calls)
+
+    assert waits == [1.52, 4.54]
 
 
 async def test_who_has_no_deadline_waits_for_room(redis_url: str, echo: Echo) -> None:
