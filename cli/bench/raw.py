@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
 from infinity_pool.cli.bench.corpus import texts
-from infinity_pool.workers.files.locate import locate
+from infinity_pool.workers.files.locate import locate, read_json
 from infinity_pool.workers.settings import ModelSettings
 
 _BATCH = 32
@@ -39,11 +39,16 @@ class Loop:
 
     def __init__(self, folder: Path, run: Run) -> None:
         self._tokenize = AutoTokenizer.from_pretrained(folder)
+        self._max_length = min(
+            512, (read_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length") or 512
+        )
         self._run = run
 
     def embed(self, batch: Sequence[str]) -> NDArray[np.float32]:
         """Embed one batch: float32 [n, width]."""
-        tokens = self._tokenize(list(batch), padding=True, truncation=True, max_length=512, return_tensors="np")
+        tokens = self._tokenize(
+            list(batch), padding=True, truncation=True, max_length=self._max_length, return_tensors="np"
+        )
         mask = tokens["attention_mask"][..., None].astype(np.float32)
         vectors = (self._run(dict(tokens)) * mask).sum(1) / mask.sum(1)
         normed: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
