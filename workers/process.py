@@ -9,7 +9,7 @@ import uuid
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 
-from infinity_pool.broker.connection import connect, end
+from infinity_pool.broker.connection import connect, end, is_outage, through_outages
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.admin import AdminPort, Page
@@ -80,7 +80,7 @@ async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, me
     try:
         pulse.progress("starting the preprocessing pool")
         await preprocessor.start()
-        await consumer.join()
+        await through_outages(consumer.join)
         await _work(settings, pulse, loaded, measured, preprocessor, consumer)
     finally:
         preprocessor.close()
@@ -120,8 +120,18 @@ async def _work(
             await intake.run()
             worker.end()
             await running
-    left = await consumer.leave()
-    logger.info("stopped; %d jobs are left to others", left)
+    await _leave(consumer)
+
+
+async def _leave(consumer: Consumer) -> None:
+    """Leave the group; where the queue is away, others will tell by the silence."""
+    try:
+        logger.info("stopped; %d jobs are left to others", await consumer.leave())
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        logger.warning("stopped, and the queue does not know: %s", error)
+        await consumer.close()
 
 
 def _measure(meter: Meter, state: str, patience: float) -> dict[str, object]:

@@ -16,6 +16,7 @@ WIDTH = 13  # of the dummy engine's vectors, each number of which is the text's 
 MOST_CHARS = 1500
 
 _PAUSE_AFTER_REFUSAL = 0.05  # s
+_MOST_COMPLAINTS = 50
 
 
 @dataclass
@@ -23,8 +24,9 @@ class Tally:
     """
     What became of the requests sent: each is counted once beside `sent`.
 
-    `refused` is by HTTP status. `lost` had no answer within the client's patience, `broken` had their connection cut,
-    `wrong` an answer that was not theirs. Times are in seconds.
+    `refused` is by HTTP status. `lost` had no answer within the client's patience, `broken` had their connection
+    broken, `cut` too but by the death of an API that was killed; `wrong` had an answer that was not theirs, `doubled`
+    one that had been given before. Times are in seconds.
     """
 
     sent: int = 0
@@ -32,7 +34,9 @@ class Tally:
     refused: Counter[int] = field(default_factory=Counter)
     lost: int = 0
     broken: int = 0
+    cut: int = 0
     wrong: int = 0
+    doubled: int = 0
     longest: float = 0.0
     longest_refusal: float = 0.0
     complaints: list[str] = field(default_factory=list)
@@ -42,9 +46,16 @@ class Tally:
         return self.answered == self.sent > 0
 
     def complain(self, text: str) -> None:
-        """Remember what was wrong, the first of it at least."""
-        if len(self.complaints) < 20:
-            self.complaints.append(text)
+        """Remember what was wrong, the first of it at least, and when."""
+        if len(self.complaints) < _MOST_COMPLAINTS:
+            self.complaints.append(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def add(self, other: "Tally") -> None:
+        """Count another's requests too."""
+        for name in ("sent", "answered", "refused", "lost", "broken", "cut", "wrong", "doubled", "complaints"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.longest = max(self.longest, other.longest)
+        self.longest_refusal = max(self.longest_refusal, other.longest_refusal)
 
 
 class Load:
@@ -65,6 +76,7 @@ class Load:
         patience: float = 30.0,
         most_items: int = 4,
         new_connections: bool = False,
+        was_killed: Callable[[str], bool] = lambda url: False,
         seed: int = 0,
     ) -> None:
         self.tally = Tally()
@@ -75,6 +87,8 @@ class Load:
         self._patience = patience
         self._most_items = most_items
         self._new_connections = new_connections
+        self._was_killed = was_killed
+        self._answered: set[str] = set()
         self._random = random.Random(seed)
         self._numbers = itertools.count()
         self._stopping = asyncio.Event()
@@ -127,12 +141,18 @@ class Load:
             self.tally.lost += 1
             self.tally.complain(f"{request_id} lost after {self._patience:g} s at {url}")
         except aiohttp.ClientError as error:
-            self.tally.broken += 1
-            self.tally.complain(f"{request_id} broken at {url} after {time.monotonic() - began:.2f} s: {error!r}")
+            self._break(request_id, url, f"after {time.monotonic() - began:.2f} s: {error!r}")
         else:
             self._account(texts, request_id, status, body, time.monotonic() - began)
             if status != 200:
                 await asyncio.sleep(_PAUSE_AFTER_REFUSAL)
+
+    def _break(self, request_id: str, url: str, how: str) -> None:
+        if self._was_killed(url):
+            self.tally.cut += 1
+            return
+        self.tally.broken += 1
+        self.tally.complain(f"{request_id} broken at {url} {how}")
 
     async def _post(self, url: str, texts: list[str], request_id: str) -> tuple[int, Any]:
         body = {"model": self._model, "input": texts}
@@ -146,17 +166,20 @@ class Load:
         tally = self.tally
         tally.longest = max(tally.longest, took)
         if body["request_id"] != request_id:
-            tally.wrong += 1
+            again = body["request_id"] in self._answered
+            tally.doubled += again
+            tally.wrong += not again
             tally.complain(f"{request_id} got the answer of {body['request_id']}")
         elif status != 200:
             tally.refused[status] += 1
             tally.longest_refusal = max(tally.longest_refusal, took)
-            tally.complain(f"{request_id} refused after {took:.2f} s: {status} {body}")
+            tally.complain(f"{request_id} refused after {took:.2f} s: {status} {body['error']['message']}")
         elif not is_right(texts, body):
             tally.wrong += 1
             tally.complain(f"{request_id} got a wrong answer to texts of {[len(text) for text in texts]} characters")
         else:
             tally.answered += 1
+            self._answered.add(request_id)
 
 
 def is_right(texts: Sequence[str], body: Any) -> bool:
@@ -166,7 +189,8 @@ def is_right(texts: Sequence[str], body: Any) -> bool:
 
 
 def _settled(tally: Tally) -> int:
-    return tally.answered + sum(tally.refused.values()) + tally.lost + tally.broken + tally.wrong
+    unanswered = tally.lost + tally.broken + tally.cut
+    return tally.answered + sum(tally.refused.values()) + unanswered + tally.wrong + tally.doubled
 
 
 async def embed(

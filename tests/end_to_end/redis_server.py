@@ -1,5 +1,6 @@
 """A queue that can be broken: a real server of one's own, on a port that it keeps when it is started again."""
 
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -17,8 +18,8 @@ class RedisServer:
     """
     A server process; killed or stopped, it is started again with `start`.
 
-    With `durable` it keeps its data on disk and comes back with them, else it comes back empty. `ask` and `commands`
-    go to it directly, whatever else is put between it and others.
+    With `durable` it keeps its data on disk and comes back with them, unless it is told to forget them; else it comes
+    back empty. `ask` and `commands` go to it directly, whatever else is put between it and others.
     """
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
@@ -31,7 +32,7 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Start, or start again, and wait until it listens."""
+        """Start, or start again, and wait until it answers."""
         aof = ["--appendonly", "yes", "--appendfsync", "always"] if self._durable else ["--appendonly", "no"]
         command = [server_binary(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
         self._process = subprocess.Popen(
@@ -45,6 +46,10 @@ class RedisServer:
             self._process.send_signal(how)
             self._process.wait()
         self._process = None
+
+    def forget(self) -> None:
+        """Lose what it keeps on disk; while it does not run."""
+        shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
 
     def freeze(self) -> None:
         """Have it answer nothing, with all connections open."""

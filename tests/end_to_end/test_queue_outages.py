@@ -79,6 +79,24 @@ async def test_it_comes_back_with_its_data(durable: RedisServer, start: Callable
     await until(lambda: durable.ask("XLEN", jobs) == 0)
 
 
+async def test_it_comes_after_everybody_else(durable: RedisServer, start: Callable[..., Any]) -> None:
+    """A model that took minutes to load is not loaded again because the queue was away for a moment."""
+    durable.kill()
+    worker, api = start(Worker, durable.url, "m"), start(Api, durable.url).ready()
+    worker.expect("the queue cannot be reached")
+    assert await embed(api.url, ["too early"]) == 503
+    durable.start()
+    await until_served(api.url, "m", patience=BACK_WITHIN)
+    assert await embed(api.url, ["in time"]) == 200
+    await until(lambda: durable.commands.xlen(keys.jobs("m", "online")) == 0)
+    durable.kill()
+    for each in (worker, api):
+        each.process.terminate()
+        assert each.wait() == 0, each.output
+        assert "Traceback" not in each.output
+    assert worker.output.count("warming up") == 1
+
+
 async def test_it_hangs_with_connections_open(stack: Stack) -> None:
     taken_over = stack.pool.output.count("took over")
     async with Load(stack.urls, "m") as load:
