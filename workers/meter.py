@@ -16,10 +16,18 @@ _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144)
 
 
 class Meter:
-    """Counts since the start, and smoothed speeds."""
+    """
+    Counts since the start, and smoothed speeds.
 
-    def __init__(self, model: str, held: Callable[[], int], tokens_per_second: float = 0.0) -> None:
+    `tokens_per_second` is what the device does when it is busy: batches of less than half of `batch_tokens`, as an idle
+    worker runs them, say nothing of that.
+    """
+
+    def __init__(
+        self, model: str, held: Callable[[], int], tokens_per_second: float = 0.0, batch_tokens: int = 0
+    ) -> None:
         self.tokens_per_second = tokens_per_second
+        self._full_batch = batch_tokens
         self.tokens_per_char = 0.3
         self.items_done = 0
         self.tokens_done = 0
@@ -68,8 +76,9 @@ class Meter:
         self._ran.observe(seconds)
         self._batch_items.observe(len(units))
         self._batch_tokens.observe(tokens)
-        self._padding.inc(padded_tokens(units) - tokens)
-        if seconds > 0:
+        padded = padded_tokens(units)
+        self._padding.inc(padded - tokens)
+        if seconds > 0 and 2 * padded >= self._full_batch:
             self.tokens_per_second += _SMOOTHING * (tokens / seconds - self.tokens_per_second)
 
     def woke(self) -> None:

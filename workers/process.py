@@ -97,7 +97,7 @@ async def _work(
 ) -> None:
     """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
     holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
-    meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second)
+    meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second, measured.budget.tokens)
     worker = Worker(
         consumer,
         preprocessor,

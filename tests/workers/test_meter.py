@@ -1,0 +1,31 @@
+"""What a worker measures of itself."""
+
+import math
+
+import numpy as np
+
+from infinity_pool.broker.consumer import Delivery
+from infinity_pool.broker.messages import Job
+from infinity_pool.workers.held import Held, Unit
+from infinity_pool.workers.interface import Rows
+from infinity_pool.workers.meter import Meter
+
+
+def batch(*lengths: int) -> list[Unit]:
+    """Make the units of one job's items, of so many tokens each."""
+    job = Job("j", "embed", ["x"] * len(lengths), {}, "replies", "online", sum(lengths))
+    held = Held(Delivery(b"1-1", "online", job, len(lengths), job.cost, 1, 0.0, None), job)
+    rows = Rows(np.array(lengths, np.int32), {}, {}, np.zeros(len(lengths), bool))
+    return [Unit(held, place, rows, place) for place in range(len(lengths))]
+
+
+def test_the_speed_is_that_of_a_busy_device() -> None:
+    meter = Meter("m", lambda: 0, 1000.0, 100)
+    for _ in range(50):
+        meter.ran(batch(5), 0.05)  # 100 tokens/s: an idle worker, and one short text at a time
+    assert meter.tokens_per_second == 1000.0
+
+    for _ in range(100):
+        meter.ran(batch(10, 20, 10), 0.08)  # 40 tokens and as much padding as makes 60
+    assert math.isclose(meter.tokens_per_second, 500.0, rel_tol=0.01)
+    assert (meter.items_done, meter.tokens_done) == (50 + 300, 250 + 4000)
