@@ -1,5 +1,6 @@
 """A job in a worker's hands, from the take to the answer."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ class Held:
     """
     A job, and what has come of it so far.
 
-    `settled` says that it is answered, failed or dropped: whatever of it still is in line is not run.
+    `settled` says that it is answered, failed or dropped: whatever of it still is in line is not run. `trial` is the
+    recording of an orphan's start, and says whether it may be started.
     """
 
     delivery: Delivery
@@ -24,6 +26,7 @@ class Held:
     tokens: int = 0
     truncated: int = 0
     settled: bool = False
+    trial: asyncio.Task[bool] | None = None
     missing: int = field(init=False)
     outputs: Any = None
 

@@ -65,18 +65,19 @@ class Worker:
         """Hold the jobs of one take and have their items prepared; a job already held is not held twice."""
         if len(self._holdings) == 0:
             self._meter.woke()
-        held = []
+        held, unwanted = [], []
         for delivery in deliveries:
             if self._holdings.has(delivery):
                 continue
             if delivery.job is None or self._holdings.will_answer(delivery.job.id):
-                await self._consumer.forget([delivery])  # unreadable, or queued twice by a caller that feared a loss
+                unwanted.append(delivery)  # unreadable, or queued twice by a caller that feared a loss
             else:
                 held.append(Held(delivery, delivery.job))
                 self._holdings.add(held[-1])
         if held:
             self._preparing.add(task := self._start(self._prepare(held), "prepare"))
             task.add_done_callback(self._preparing.discard)
+        await self._consumer.forget(unwanted)  # last: it may fail, and what is held must not be left unprepared
 
     async def run(self) -> None:
         """
@@ -165,9 +166,15 @@ class Worker:
             await self._compute(units)
 
     async def _may_start(self, held: Held) -> bool:
-        """Record an orphan's start before it is started; one that was started often enough is not."""
+        """Record an orphan's start before it is started, once for all its batches; give whether it may be."""
         if not held.delivery.orphan:
             return True
+        if held.trial is None:
+            held.trial = self._group.create_task(self._try(held), name="start of an orphan")
+        return await held.trial
+
+    async def _try(self, held: Held) -> bool:
+        """Count a start; one that was started often enough is a dead letter."""
         starts = 1 + await through_outages(self._consumer.start, held.delivery)
         if starts <= MOST_STARTS:
             return True

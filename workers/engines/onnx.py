@@ -10,6 +10,7 @@ import onnxruntime
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.files.content import file_names, has_weights, own_graph
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 
@@ -66,8 +67,9 @@ class OnnxEngine:
     def run(self, batch: Batch, reduce: Reduce) -> Array:
         """Run one batch; `reduce` sees float32 numpy arrays."""
         feed = {name: _input(name, batch).astype(kind, copy=False) for name, kind in self._inputs}
-        (output,) = self._session.run([self._output], feed)
-        return np.asarray(reduce(output.astype(np.float32, copy=False), batch), np.float32)
+        with device_faults():
+            (output,) = self._session.run([self._output], feed)
+            return np.asarray(reduce(output.astype(np.float32, copy=False), batch), np.float32)
 
     def close(self) -> None:
         """Give the device's memory back."""

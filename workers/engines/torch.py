@@ -8,6 +8,7 @@ import torch
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 from infinity_pool.workers.networks.network import load_network
 
@@ -37,10 +38,11 @@ class TorchEngine:
     @torch.inference_mode()
     def run(self, batch: Batch, reduce: Reduce) -> Array:
         """Run one batch; `reduce` sees float32 tensors on the device."""
-        tensors = {name: torch.from_numpy(array).to(self.device, non_blocking=True) for name, array in batch.items()}
-        output = self._network(**{name: tensors[name] for name in self._inputs})[0]
-        reduced: Array = reduce(output.float(), tensors).float().cpu().numpy()
-        return reduced
+        with device_faults():
+            tensors = {name: torch.from_numpy(rows).to(self.device, non_blocking=True) for name, rows in batch.items()}
+            output = self._network(**{name: tensors[name] for name in self._inputs})[0]
+            reduced: Array = reduce(output.float(), tensors).float().cpu().numpy()
+            return reduced
 
     def close(self) -> None:
         """Give the device's memory back."""
