@@ -2,6 +2,7 @@
 # make test    everything a change must pass: linters, types, layers, tests
 # make lint    those without the tests
 # make sts     STS-B through a running server: make sts STS=/path/to/stsbenchmark.tsv.gz
+# make chaos   ten minutes of breaking everything: CHAOS_SEED=7 CHAOS_SECONDS=60 CHAOS_PARTS=storm for less
 # make bench   load on a server that `make serve` started, beside the bare model
 # make clean   remove what was installed and built here
 
@@ -29,6 +30,9 @@ lint: $(VENV)/test.stamp
 
 sts: $(VENV)/test.stamp
 	STS="$(STS)" $(BIN)/python -m pytest -s tests/quality
+
+chaos: $(VENV)/test.stamp
+	@$(BIN)/python -m tests.chaos
 
 bench: $(VENV)/serve.stamp
 	@$(BIN)/infinity bench $(BENCH)
