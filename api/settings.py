@@ -10,7 +10,7 @@ class HttpSettings:
     """The HTTP side of an API replica."""
 
     host: str = option("Address to listen on.", default="127.0.0.1")
-    port: int = option("Port to listen on; 0: any free one.", default=7997, minimum=0)
+    port: int = option("Port to listen on; 0: any free one.", default=7997, minimum=0, maximum=65535)
     api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
     timeout: float = option(
         "Seconds an online request may take in all, unless its X-Request-Timeout says otherwise.",

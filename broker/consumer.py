@@ -137,7 +137,12 @@ class Consumer:
             for channel, replies in channels.items():
                 # NOMKSTREAM: a listener that is gone took its channel along, and gets nothing that would stay for ever.
                 put(pipe, "XADD", channel, "NOMKSTREAM", "*", "r", encode_replies(replies))
-            await pipe.execute()
+            outcomes = await pipe.execute(raise_on_error=False)
+        for channel, outcome in zip(channels, outcomes, strict=True):
+            if isinstance(outcome, ResponseError) and str(outcome).startswith("WRONGTYPE"):
+                logger.error("%s is no reply channel; what was to go there is dropped", channel)
+            elif isinstance(outcome, Exception):
+                raise outcome
         await self.forget([delivery for delivery, _ in answers])
 
     async def forget(self, deliveries: Sequence[Delivery]) -> None:
@@ -190,6 +195,7 @@ class Consumer:
         cost, items, data = _read(entry)
         try:
             job = decode_job(data)
+            keys.check_replies(job.reply_to)
         except InvalidInput as error:
             logger.error("entry %r cannot be read and is passed over: %s", entry_id, error)
             job = None

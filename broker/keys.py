@@ -77,6 +77,12 @@ def replies(channel: str) -> str:
     return f"{_PREFIX}:replies:{{{channel}}}"
 
 
+def check_replies(key: str) -> None:
+    """Raise InvalidInput unless a key is that of a reply channel: a job must not have a worker write elsewhere."""
+    if not key.startswith(f"{_PREFIX}:replies:{{"):
+        raise InvalidInput(f"{key[:256]!r} is no reply channel", param="reply_to")
+
+
 def open_jobs(channel: str) -> str:
     """Hash: ids of the jobs that a named producer has not had the replies of; bounded by it, and expires."""
     return f"{_PREFIX}:open:{{{channel}}}"

@@ -19,6 +19,7 @@ class Option:
     aliases: Sequence[str] = ()
     secret: bool = False
     minimum: float | None = None
+    maximum: float | None = None
 
 
 def option(
@@ -29,9 +30,10 @@ def option(
     aliases: Sequence[str] = (),
     secret: bool = False,
     minimum: float | None = None,
+    maximum: float | None = None,
 ) -> Any:
     """Declare one option; without a default it is required."""
-    meta = Option(help, tuple(choices), tuple(aliases), secret, minimum)
+    meta = Option(help, tuple(choices), tuple(aliases), secret, minimum, maximum)
     return field(default=default, repr=not secret, metadata={"option": meta})
 
 

@@ -1,5 +1,6 @@
 """Turns declared settings into flags and `INFINITY_…` variables, and back into the environment of a child process."""
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import MISSING, Field
 from typing import Any, TypeVar, get_type_hints
@@ -111,10 +112,22 @@ def _click_type(option: Option, kind: type[Any]) -> "click.ParamType[Any]":
     if option.choices:
         return click.Choice(choices_of(option))
     if kind is int:
-        return click.IntRange(min=None if option.minimum is None else int(option.minimum))
+        low, high = (None if bound is None else int(bound) for bound in (option.minimum, option.maximum))
+        return click.IntRange(low, high)
     if kind is float:
-        return click.FloatRange(min=option.minimum)
+        return Finite(option.minimum, option.maximum)
     return click.BOOL if kind is bool else click.STRING
+
+
+class Finite(click.FloatRange):
+    """A number within bounds, which NaN and infinity never are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a number; fails as click's own types do."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def _is_number(kind: "click.ParamType[Any]") -> bool:

@@ -56,6 +56,7 @@ async def run_worker(settings: WorkerSettings) -> int:
 
 
 async def _load_and_serve(settings: WorkerSettings, pulse: Pulse) -> None:
+    settings.check()
     loaded, measured = await asyncio.to_thread(_load, settings, pulse)
     if not settings.preload_only:
         await _serve(settings, pulse, loaded, measured)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
 
 
@@ -30,6 +32,19 @@ class ModelSettings:
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
     allow_mixed: bool = option("Serve beside workers of the same name whose vectors differ.", default=False)
     cache_dir: str = option("Where downloads and exports are kept; default: the user's cache.", default="")
+
+    def check(self) -> None:
+        """Refuse, before anything is loaded, what could never be served; raises InvalidInput, naming the option."""
+        if not self.model.strip():
+            raise InvalidInput("--model names no model", param="model")
+        if self.batch_tokens != "auto" and not (self.batch_tokens.isdigit() and int(self.batch_tokens) > 0):
+            raise InvalidInput(
+                f"--batch-tokens is auto or a number of tokens, not {self.batch_tokens!r}", param="batch_tokens"
+            )
+        try:
+            check_name(self.name)
+        except InvalidInput as error:
+            raise InvalidInput(f"it cannot be served as {self.name!r}: {error}", param="served_model_name") from error
 
     @property
     def name(self) -> str:
@@ -63,4 +78,5 @@ class WorkerSettings(ModelSettings, ProcessSettings, CommonSettings):
         "those that follow; 0: none.",
         default=0,
         minimum=0,
+        maximum=65535,
     )

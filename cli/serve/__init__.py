@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.options import read, read_each, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.cli.serve.settings import ServeSettings
@@ -31,6 +32,11 @@ def command(**values: Any) -> None:
 
 
 def _check_names(models: list[ModelSettings]) -> None:
+    for model in models:
+        try:
+            model.check()
+        except InvalidInput as error:
+            raise click.UsageError(str(error)) from error
     for name, count in Counter(model.name for model in models).items():
         if count > 1:
             raise click.UsageError(

@@ -248,3 +248,15 @@ async def test_a_cut_connection_is_opened_again(client: QueueClient, redis_url: 
                 await other.client_kill_filter(_id=one["id"])
         assert (await client.embed("m", "abc"))[0] == 3
     await other.aclose()
+
+
+async def test_a_reply_channel_that_another_hand_replaced_is_made_anew(
+    client: QueueClient, echo: Echo, redis: Redis
+) -> None:
+    [channel] = await redis.keys("infinity:*:replies:*")
+    await redis.delete(channel)
+    await redis.rpush(channel, "not a stream")
+
+    await asyncio.sleep(1.5)  # its heartbeat comes every second
+
+    assert (await client.embed("m", "abc"))[0] == 3

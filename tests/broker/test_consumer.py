@@ -11,13 +11,15 @@ from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.messages import Job, Result, encode_job
 from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker, read_model
 
+REPLIES = keys.replies("listener")
+
 
 async def put(redis: Redis, *costs: int, lane: str = "online", ttl_ms: int | None = None) -> list[str]:
     """Queue one job for each cost; gives their ids."""
     names = [keys.jobs("m", "online"), keys.jobs("m", "bulk"), keys.waiting("m")]
     ids = []
     for number, cost in enumerate(costs):
-        job = Job(f"{lane}{number}", "embed", ["text"], {}, "replies", lane, cost, ttl_ms)  # type: ignore[arg-type]
+        job = Job(f"{lane}{number}", "embed", ["text"], {}, REPLIES, lane, cost, ttl_ms)  # type: ignore[arg-type]
         where = 1 if lane == "online" else 2
         await scripts.run(redis, "submit", names, [1e6, 1e9, 1, 1e9, where, cost, 1, encode_job(job)])
         ids.append(job.id)
@@ -62,13 +64,13 @@ async def test_lanes_are_apart(consumer: Consumer, redis: Redis) -> None:
 
 
 async def test_an_answer_is_sent_and_the_job_forgotten(consumer: Consumer, redis: Redis) -> None:
-    await redis.xadd("replies", {"made": ""})
+    await redis.xadd(REPLIES, {"made": ""})
     [job_id] = await put(redis, 5)
     [delivery] = await consumer.take("online", 25)
 
     await consumer.answer([(delivery, Result(job_id, [1.0], 1))])
 
-    assert await redis.xlen("replies") == 2
+    assert await redis.xlen(REPLIES) == 2
     assert await redis.xlen(keys.jobs("m", "online")) == 0
     assert (await read_model(redis, "m")).waiting["online"].tokens == 0
 
@@ -79,7 +81,7 @@ async def test_a_listener_that_is_gone_leaves_no_channel_behind(consumer: Consum
 
     await consumer.answer([(delivery, Result(job_id, [1.0], 1))])
 
-    assert not await redis.exists("replies")
+    assert not await redis.exists(REPLIES)
 
 
 async def test_answering_twice_counts_once(consumer: Consumer, redis: Redis) -> None:
@@ -193,3 +195,22 @@ async def test_starts_are_counted_until_the_job_is_done(consumer: Consumer, redi
     assert not await redis.exists(keys.attempts("m"))
     [(_, letter)] = await redis.xrange(keys.dead("m"))  # type: ignore[misc] # redis-py allows for None
     assert letter[b"reason"] == b"its worker died"  # type: ignore[index]
+
+
+async def test_a_job_that_would_have_us_write_elsewhere_is_no_job(consumer: Consumer, redis: Redis) -> None:
+    job = Job("j", "embed", ["text"], {}, keys.models(), "online", 1)
+    await redis.xadd(keys.jobs("m", "online"), {"c": 1, "n": 1, "j": encode_job(job)})
+
+    [one] = await consumer.take("online", 25)
+
+    assert one.job is None
+
+
+async def test_a_reply_channel_that_is_something_else_holds_nobody_up(consumer: Consumer, redis: Redis) -> None:
+    await redis.rpush(REPLIES, "not a stream")
+    ids = await put(redis, 5)
+    [delivery] = await consumer.take("online", 25)
+
+    await consumer.answer([(delivery, Result(ids[0], [1.0], 1))])
+
+    assert await redis.xlen(keys.jobs("m", "online")) == 0

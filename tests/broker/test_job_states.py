@@ -23,6 +23,7 @@ from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker
 
 T = TypeVar("T")
 
+REPLIES = keys.replies("listener")
 LANE_NAMES: list[Lane] = ["online", "bulk"]
 STREAMS = [keys.jobs("m", "online"), keys.jobs("m", "bulk"), keys.waiting("m")]
 
@@ -49,7 +50,7 @@ class Queue(RuleBasedStateMachine):
     async def connect(self) -> Any:
         redis = connect(self.url)
         await redis.flushall()
-        await redis.xadd("replies", {"made": ""})
+        await redis.xadd(REPLIES, {"made": ""})
         return redis
 
     @initialize()
@@ -72,7 +73,7 @@ class Queue(RuleBasedStateMachine):
     def submit(self, lane: Lane, costs: list[int]) -> None:
         for cost in costs:
             self.count += 1
-            job = Job(f"j{self.count}", "embed", ["x"], {}, "replies", lane, cost)
+            job = Job(f"j{self.count}", "embed", ["x"], {}, REPLIES, lane, cost)
             args = [1e6, 1e9, 1, 1e9, LANE_NAMES.index(lane) + 1, cost, 1, encode_job(job)]
             self.run(scripts.run(self.redis, "submit", STREAMS, args))
             self.jobs[job.id] = lane, cost
@@ -173,7 +174,7 @@ class Queue(RuleBasedStateMachine):
         self.runner.close()
 
     async def answered(self) -> set[str]:
-        entries = await self.redis.xrange("replies")
+        entries = await self.redis.xrange(REPLIES)
         return {reply.job_id for _, fields in entries if b"r" in fields for reply in decode_replies(fields[b"r"])}
 
     async def close(self, last: str) -> None:

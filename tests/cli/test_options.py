@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from infinity_pool.api.settings import ApiSettings
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.options import environment, read, read_each, settings_options
 from infinity_pool.cli.serve.settings import ServeSettings
@@ -96,7 +97,7 @@ def test_the_engines_are_the_files_in_their_folder() -> None:
 def test_help_tells_default_and_variable() -> None:
     _, result = one(ApiSettings, ["--help"])
     words = " ".join(result.output.split())
-    assert "Port to listen on; 0: any free one. [env var: INFINITY_PORT; default: 7997; x>=0]" in words
+    assert "Port to listen on; 0: any free one. [env var: INFINITY_PORT; default: 7997; 0<=x<=65535]" in words
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--port", "x"], ["--nonsense"]])
@@ -202,3 +203,27 @@ def test_a_switch_that_is_on_can_be_turned_off() -> None:
     assert made == Own(on=False)
     made, _ = one(Own, **environment(Own(on=False)))
     assert made == Own(on=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("--timeout", "nan"), ("--timeout", "inf"), ("--port", "65536"), ("--port", "-1")]
+)
+def test_a_number_that_cannot_be_meant_is_refused(name: str, value: str) -> None:
+    _, result = one(ApiSettings, [name, value])
+
+    assert result.exit_code == 2
+    assert name in result.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"model": " "}, "model"),
+        ({"served_model_name": "a b"}, "served_model_name"),
+        ({"batch_tokens": "x"}, "batch_tokens"),
+    ],
+)
+def test_what_could_never_be_served_is_refused_before_it_is_loaded(wrong: dict[str, str], param: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ModelSettings(**{"model": "m", **wrong}).check()
+    assert caught.value.param == param
