@@ -223,7 +223,7 @@ def test_a_number_that_cannot_be_meant_is_refused(name: str, value: str) -> None
         ({"batch_tokens": "x"}, "batch_tokens"),
     ],
 )
-def test_what_could_never_be_served_is_refused_before_it_is_loaded(wrong: dict[str, str], param: str) -> None:
+def test_what_could_never_be_served_is_refused_before_it_is_loaded(wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         ModelSettings(**{"model": "m", **wrong}).check()
     assert caught.value.param == param
