@@ -11,6 +11,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of, usable_cpus
 from infinity_pool.workers.faults import device_faults
+from infinity_pool.workers.files.cache import is_surroundings, reading
 from infinity_pool.workers.files.content import file_names, has_weights, own_graph
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 
@@ -39,18 +40,28 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
         _log.warning("model %r: its own %s %s; exporting another", files.spec, name, fault)
     progress("exporting to ONNX", None)
     export(files, family, folder / _EXPORTED)
+    _check(folder / _EXPORTED)
     return {"own": None, "output": OUTPUT, "dtype": "float32"}
 
 
 def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
-    """Open the graph; raises InvalidInput on a dtype it has not, or a device that ONNX Runtime does not really use."""
+    """Open the graph; raises InvalidInput on a dtype or a device it has not, and Damaged on a graph that is."""
     facts = files.extra["onnx"]
-    own, kind = facts["own"], facts["dtype"]
+    with reading(files.built / "onnx" / "facts.json"):
+        own, kind, output = facts["own"], str(facts["dtype"]), str(facts["output"])
     if dtype not in ("auto", kind):
         raise InvalidInput(f"the onnx engine runs {kind}, not {dtype}; torch has both", param="dtype")
     level = logging.INFO if kind == "float32" else logging.WARNING
     _log.log(level, "model %r: running %s, which is %s", files.spec, f"its own {own}" if own else "an export", kind)
-    return OnnxEngine(files.path / own if own else files.built / "onnx" / _EXPORTED, facts["output"], device, kind)
+    if own:
+        return OnnxEngine(files.path / own, output, device, kind)
+    graph = files.built / "onnx" / _EXPORTED
+    try:
+        return OnnxEngine(graph, output, device, kind)
+    except InvalidInput:
+        with reading(graph):  # is it the graph, or the device?
+            _open(graph)
+        raise
 
 
 class OnnxEngine:
@@ -113,6 +124,21 @@ def _session(graph: Path, device: str) -> Any:
     if session.get_providers()[0] != provider:  # it falls back to the CPU without a word
         raise InvalidInput(f"onnxruntime cannot use {device} here; it would run on the CPU", param="device")
     return session
+
+
+def _check(graph: Path) -> None:
+    """Raise InvalidInput if ONNX Runtime cannot load what was just exported."""
+    try:
+        with device_faults():
+            _open(graph)
+    except Exception as error:  # its exceptions have no class of their own
+        if is_surroundings(error):
+            raise
+        raise InvalidInput(f"onnxruntime cannot load what was exported: {error}", param="engine") from error
+
+
+def _open(graph: Path) -> None:
+    onnxruntime.InferenceSession(str(graph), _options(), providers=[_PROVIDERS["cpu"]])
 
 
 def _options() -> onnxruntime.SessionOptions:

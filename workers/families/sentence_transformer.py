@@ -11,7 +11,7 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
-from infinity_pool.workers.files.locate import read_json
+from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.padding import mask_of, pad
@@ -28,7 +28,7 @@ _RAW = "raw"  # the variant that leaves out the model's own Normalize
 def serves(files: ModelFiles) -> bool:
     """Whether the first module is a Transformer or, without modules, the network is a plain one of text."""
     if modules := modules_of(files.path):
-        described = read_json(files.path / "config_sentence_transformers.json") or {}
+        described = read_object(files.path / "config_sentence_transformers.json")
         kind = modules[0][0]
         ours = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")
         return ours and described.get("model_type", "SentenceTransformer") == "SentenceTransformer"
@@ -46,7 +46,7 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     modules = modules_of(files.path)
     network = {"network": modules[0][1] if modules else ""}
     facts = network | read_text_model(replace(files, extra=network), folder, SentenceTransformer.auto_class)
-    described = read_json(files.path / "config_sentence_transformers.json") or {}
+    described = read_object(files.path / "config_sentence_transformers.json")
     prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
     return facts | {
         "steps": read_steps(files.path, folder) if modules else _default_steps(files, facts),

@@ -18,11 +18,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.errors import InfinityError, InvalidInput, WorkerFailed
+from infinity_pool.workers.faults import OutOfMemory
 
 _LOCK_PATIENCE = 900.0  # seconds; afterwards the work is done twice, which is slow but right
 _ABANDONED = 24 * 3600.0  # seconds after which a folder that was never finished will not be
+LOCK = "lock"
+"""The file in a folder at which processes wait for the one that fills it."""
+
 _MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu")
+
+
+class Damaged(WorkerFailed):
+    """What was kept cannot be used as it is; it is to be made again."""
 
 
 def cache_root(cache_dir: str) -> Path:
@@ -84,12 +92,58 @@ def write_json(path: Path, value: Any) -> None:
     scratch.replace(path)
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; None if it is not there."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object that was kept, None if it is not there; raises Damaged if it is something else."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: it is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Damaged(f"{path} is damaged: it holds no JSON object")
+    return value
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise Damaged, naming `path`, for whatever a library says of a damaged file; errors of the disk stay."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Damaged(f"{path} is damaged: {error}") from error
+    except (InfinityError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise Damaged(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def is_surroundings(error: Exception) -> bool:
+    """Whether the machine, and not the model, is at fault: a full disk, a folder closed to us, no memory."""
+    return isinstance(error, MemoryError | OutOfMemory) or (isinstance(error, OSError) and error.errno is not None)
+
+
+@contextmanager
+def surroundings(folder: Path) -> Iterator[None]:
+    """Raise InvalidInput, naming `folder`, if the machine keeps us from filling it."""
+    try:
+        yield
+    except Exception as error:
+        if not is_surroundings(error):
+            raise
+        reason = str(error) or type(error).__name__
+        raise InvalidInput(f"nothing can be kept in {folder}: {reason}", param="cache_dir") from error
+
+
+def throw_away(folder: Path, since: float) -> None:
+    """Remove what was kept in `folder` before `since`, in seconds of the epoch; the lock stays for who waits at it."""
+    for path in folder.iterdir():
+        if path.name == LOCK or path.lstat().st_ctime >= since:  # another process has made it again
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @contextmanager

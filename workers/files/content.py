@@ -1,11 +1,14 @@
 """Which files make a model what it is, and their hash: the same on every machine that has the same files."""
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from infinity_pool.workers.files.cache import key_of, read_json, write_json
+from infinity_pool.workers.files.cache import Damaged, key_of, read_json, write_json
+
+_log = logging.getLogger(__name__)
 
 _TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken")
 _ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model for other programs
@@ -56,13 +59,23 @@ def content_hash(folder: Path, names: Iterable[str], memory: Path) -> str:
 
     A file is read once: `memory` keeps its hash, by path, size and time of change.
     """
-    known: dict[str, str] = read_json(memory) or {}
+    known = _remembered(memory)
     marks = {name: _mark(folder / name) for name in names}
     hashes = {name: known.get(mark) or _file_hash(folder / name) for name, mark in marks.items()}
     fresh = {marks[name]: found for name, found in hashes.items()}
     if not fresh.items() <= known.items():
         write_json(memory, known | fresh)
     return key_of(sorted(hashes.items()))
+
+
+def _remembered(memory: Path) -> dict[str, str]:
+    """Read the hashes that are known; none, if they cannot be read, since they only save time."""
+    try:
+        known = read_json(memory) or {}
+    except (Damaged, PermissionError) as error:
+        _log.warning("%s; reading the model's files anew", error)
+        return {}
+    return {mark: found for mark, found in known.items() if isinstance(found, str)}
 
 
 def _mark(path: Path) -> str:

@@ -48,6 +48,14 @@ def read_json(path: Path) -> Any:
         raise InvalidInput(f"{path} is not JSON: {error}", param="model") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read one of a model's JSON files, empty if it has none or a null; raises InvalidInput if it is no object."""
+    value = read_json(path)
+    if value is not None and not isinstance(value, dict):
+        raise InvalidInput(f"{path} is not a JSON object", param="model")
+    return value or {}
+
+
 def _looks_local(spec: str) -> bool:
     return spec.startswith((".", "/", "~")) or spec.count("/") > 1
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infinity_pool.workers.devices import kind_of
-from infinity_pool.workers.files.cache import read_json, whole_folder, write_json
+from infinity_pool.workers.files.cache import Damaged, read_json, surroundings, whole_folder, write_json
 from infinity_pool.workers.interface import ModelFiles, Progress
-from infinity_pool.workers.models.choices import engine_module, family_module, make_family
+from infinity_pool.workers.models.choices import ENGINES, engine_module, family_module, make_family
 from infinity_pool.workers.models.choose import choose
 
 Facts = dict[str, Any]
@@ -29,11 +29,11 @@ class Found(NamedTuple):
 
 
 def found(files: ModelFiles, engine: str, device: str, dtype: str) -> Found | None:
-    """Find what was made; None if anything is missing."""
+    """Find what was made; None if anything is missing. Raises Damaged if something cannot be read."""
     facts = read_json(files.described / _FACTS)
     if facts is None:
         return None
-    choice = {"engine": engine, "reason": ""} if engine != "auto" else read_json(_choice(files, device, dtype))
+    choice = {"engine": engine, "reason": ""} if engine != "auto" else _chosen(_choice(files, device, dtype))
     if choice is None:
         return None
     name = choice["engine"]
@@ -44,7 +44,16 @@ def found(files: ModelFiles, engine: str, device: str, dtype: str) -> Found | No
 
 
 def build(files: ModelFiles, family_name: str, engine: str, device: str, dtype: str, progress: Progress) -> None:
-    """Make what is missing; runs in a process of its own, since it imports torch and transformers."""
+    """
+    Make what is missing; runs in a process of its own, since it imports torch and transformers.
+
+    Raises InvalidInput if the model cannot be served, or there is no room for what is made of it.
+    """
+    with surroundings(files.built):
+        _build(files, family_name, engine, device, dtype, progress)
+
+
+def _build(files: ModelFiles, family_name: str, engine: str, device: str, dtype: str, progress: Progress) -> None:
     progress("reading the model", None)
     describe = family_module(family_name).describe
     facts = _made(files.described, lambda folder: describe(files, folder))
@@ -71,6 +80,13 @@ def _made(folder: Path, make: Callable[[Path], Facts]) -> Facts:
             facts = make(scratch)
             write_json(scratch / _FACTS, facts)
     return dict(facts)
+
+
+def _chosen(path: Path) -> dict[str, str] | None:
+    choice = read_json(path)
+    if choice is not None and (choice.get("engine") not in ENGINES or not isinstance(choice.get("reason"), str)):
+        raise Damaged(f"{path} is damaged: it names no engine")
+    return choice
 
 
 def _choice(files: ModelFiles, device: str, dtype: str) -> Path:

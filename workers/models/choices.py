@@ -7,6 +7,7 @@ from typing import cast
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers import engines, families
+from infinity_pool.workers.files.cache import reading
 from infinity_pool.workers.interface import EngineModule, Family, FamilyModule, ModelFiles
 
 FAMILIES = tuple(sorted(module.name for module in pkgutil.iter_modules(families.__path__)))
@@ -24,8 +25,10 @@ def engine_module(name: str) -> EngineModule:
 
 
 def make_family(name: str, files: ModelFiles) -> Family:
-    """Make a family; light, since every preprocessing process does it."""
-    return family_module(name).make(files)
+    """Make a family; light, since every preprocessing process does it; raises Damaged if its files cannot be used."""
+    module = family_module(name)
+    with reading(files.described):
+        return module.make(files)
 
 
 def _import(package: ModuleType, name: str, known: tuple[str, ...], kind: str) -> ModuleType:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from infinity_pool.broker.errors import InfinityError
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.files.content import definition, file_names, has_weights
 from infinity_pool.workers.interface import Batch, Engine, Family, Head, ModelFiles, Progress
 from infinity_pool.workers.models.choices import engine_module
@@ -41,7 +42,7 @@ def choose(
     try:
         onnx_files = converted("onnx")
         onnx = engine_module("onnx").load(onnx_files, family, device, dtype)
-    except InfinityError as error:
+    except InvalidInput as error:
         return {"engine": "torch", "reason": error.message}
     progress("comparing onnx with torch", None)
     return _race({"torch": engine_module("torch").load(torch_files, family, device, dtype), "onnx": onnx}, family)
@@ -64,7 +65,10 @@ def _race(engines: dict[str, Engine], family: Family) -> dict[str, Any]:
     reference = _run(engines["torch"], batches, family)
     try:
         vectors = _run(engines["onnx"], batches, family)
-    except Exception as error:  # noqa: BLE001 - a graph that traced wrong fails in ways of its own
+    except Exception as error:
+        if is_surroundings(error):
+            raise
+        # a graph that traced wrong fails in ways of its own
         return {"engine": "torch", "reason": f"onnx cannot run it: {error}"}
     difference = float(np.abs(vectors - reference).max())
     if not difference <= _TOLERANCE:  # NaN is no agreement

@@ -2,6 +2,8 @@
 
 import dataclasses
 import logging
+import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +13,16 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.devices import share_cores
-from infinity_pool.workers.files.cache import alone, cache_root, key_of, maker_versions
+from infinity_pool.workers.files.cache import (
+    LOCK,
+    Damaged,
+    alone,
+    cache_root,
+    key_of,
+    maker_versions,
+    surroundings,
+    throw_away,
+)
 from infinity_pool.workers.files.content import content_hash, definition, file_names, own_graph
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, Head, ModelFiles, Progress
@@ -64,11 +75,29 @@ def load_model(settings: ModelSettings, device: str, progress: Progress) -> Load
     if settings.engine not in ("auto", *ENGINES):
         raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
     share_cores()
-    prepared = _dummy(settings) if settings.engine == _DUMMY else _prepare(settings, device, progress)
+    if settings.engine == _DUMMY:
+        return _load(_dummy(settings), device, settings.dtype, progress)
+    began = time.time()
+    found = _find(settings, progress)
+    try:
+        return _load(_prepare(found, settings, device, progress), device, settings.dtype, progress)
+    except Damaged as error:
+        folder = found.files.built
+        _log.warning("%s; throwing away %s and making it again", error, folder)
+        with surroundings(folder), _alone(folder, progress):
+            throw_away(folder, began)
+    try:
+        return _load(_prepare(found, settings, device, progress), device, settings.dtype, progress)
+    except Damaged as error:
+        message = f"what was made of model {settings.model!r} in {folder} cannot be used, though made twice: {error}"
+        raise InvalidInput(message, param="model") from error
+
+
+def _load(prepared: "_Prepared", device: str, dtype: str, progress: Progress) -> LoadedModel:
     files, family_name, engine_name, content = prepared
     progress(f"loading with {engine_name}", None)
     family = make_family(family_name, files)
-    engine = engine_module(engine_name).load(files, family, device, settings.dtype)
+    engine = engine_module(engine_name).load(files, family, device, dtype)
     dimensions = _dimensions(family, engine)
     about = {name: fact for name, fact in files.extra.items() if name != engine_name}
     fingerprint = key_of(content, family_name, about, family.max_length, dimensions, engine.dtype)
@@ -80,33 +109,51 @@ def _dummy(settings: ModelSettings) -> _Prepared:
     return _Prepared(files, _DUMMY, _DUMMY, "")
 
 
-def _prepare(settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
+class _Located(NamedTuple):
+    """A model's files, with the folder for what is made of them; `content` is the hash of its own files."""
+
+    files: ModelFiles
+    family_name: str
+    content: str
+
+
+def _find(settings: ModelSettings, progress: Progress) -> _Located:
     progress("finding the model", None)
     files = locate(settings, progress)
     family_name = detect(files)
     root = cache_root(settings.cache_dir)
     names = file_names(files.path)
-    content = content_hash(files.path, definition(names), root / "hashes.json")
-    graph = content_hash(files.path, own_graph(names), root / "hashes.json")
+    with surroundings(root):
+        content = content_hash(files.path, definition(names), root / "hashes.json")
+        graph = content_hash(files.path, own_graph(names), root / "hashes.json")
     key = key_of(_MADE_SINCE, content, graph, family_name, files.trust_remote_code, maker_versions())
-    files = dataclasses.replace(files, built=root / "models" / key)
-    made = _make_once(files, family_name, (settings.engine, device, settings.dtype), progress)
+    return _Located(dataclasses.replace(files, built=root / "models" / key), family_name, content)
+
+
+def _prepare(found: _Located, settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
+    want = (settings.engine, device, settings.dtype)
+    with surroundings(found.files.built):
+        made = _make_once(found.files, found.family_name, want, progress)
     if made.reason:
         _log.info("engine auto is %s: %s", made.engine, made.reason)
-    return _Prepared(made.files, family_name, made.engine, content)
+    return _Prepared(made.files, found.family_name, made.engine, found.content)
 
 
 def _make_once(files: ModelFiles, family_name: str, want: tuple[str, str, str], progress: Progress) -> build.Found:
     """Find what was made for an engine, device and dtype, or make it in a process of its own, alone on this machine."""
     if made := build.found(files, *want):
         return made
-    with alone(files.built / "lock", lambda: progress("waiting for a process that prepares this model", None)):
+    with _alone(files.built, progress):
         if build.found(files, *want) is None:
             run_in_child(build.build, files, family_name, *want, progress=progress)
         made = build.found(files, *want)
     if made is None:
         raise WorkerFailed(f"what was made of {files.spec!r} is gone from {files.built}")
     return made
+
+
+def _alone(folder: Path, progress: Progress) -> AbstractContextManager[None]:
+    return alone(folder / LOCK, lambda: progress("waiting for a process that prepares this model", None))
 
 
 def _dimensions(family: Family, engine: Engine) -> int:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.faults import device_faults
+from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.interface import Family, Head, ModelFiles
 from infinity_pool.workers.networks.network import load_network
 
@@ -35,9 +37,11 @@ def export(files: ModelFiles, family: Family, graph: Path) -> None:
     failures = []
     for exporter in (_trace, _capture):
         try:
-            with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
+            with device_faults(), torch.inference_mode(), warnings.catch_warnings(action="ignore"):
                 return exporter(_Bare(network, family.inputs), inputs, graph)
-        except Exception as error:  # noqa: BLE001 - an exporter meets what it cannot do in many ways
+        except Exception as error:  # an exporter meets what it cannot do in many ways
+            if is_surroundings(error):
+                raise
             failures.append(f"{exporter.__name__.strip('_')}: {str(error)[:200]}")
             _log.info("model %r: %s", files.spec, failures[-1])
     raise InvalidInput(f"model {files.spec!r} cannot be exported to ONNX: {'; '.join(failures)}", param="engine")

@@ -1,9 +1,11 @@
 """A model's network in torch, by transformers' own classes; heavy to import, so only where torch is needed."""
 
+import pickle
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.files.content import file_names, has_weights
@@ -11,6 +13,9 @@ from infinity_pool.workers.interface import ModelFiles
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+DAMAGED_WEIGHTS = (SafetensorError, pickle.UnpicklingError, EOFError)
+"""What is raised for weights that are cut off or overwritten, in either format."""
 
 
 def read_config(files: ModelFiles) -> Any:
@@ -37,8 +42,9 @@ def load_network(files: ModelFiles, auto_class: str, dtype: torch.dtype, **optio
         network, report = loader.from_pretrained(
             files.network, config=read_config(files), dtype=dtype, output_loading_info=True, **_common(files), **options
         )
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"model {files.spec!r} cannot be loaded: {error}", param="model") from error
+    except (OSError, ValueError, *DAMAGED_WEIGHTS) as error:
+        message = f"model {files.spec!r} cannot be loaded from {files.network}: {error or type(error).__name__}"
+        raise InvalidInput(message, param="model") from error
     if missing := _needed(report["missing_keys"]):
         raise InvalidInput(f"model {files.spec!r} has no weights for {', '.join(missing[:5])}", param="model")
     return network.eval().requires_grad_(False)

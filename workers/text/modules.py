@@ -12,7 +12,8 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.files.locate import read_json
+from infinity_pool.workers.files.cache import reading
+from infinity_pool.workers.files.locate import read_json, read_object
 from infinity_pool.workers.text.activations import activation
 from infinity_pool.workers.text.pooling import MODES, pool
 
@@ -61,7 +62,7 @@ def read_steps(path: Path, folder: Path) -> list[Step]:
             continue
         if name not in _READERS:
             raise InvalidInput(f"module {kind!r} of {path} is not served; {', '.join(_READERS)} are", param="model")
-        step = {"kind": name, "number": number} | _READERS[name](read_json(path / place / "config.json") or {})
+        step = {"kind": name, "number": number} | _READERS[name](read_object(path / place / "config.json"))
         if name in ("Dense", "LayerNorm"):
             own = _weights(path / place)
             weights |= {f"{number}.{key}": array for key, array in own.items()}
@@ -70,9 +71,9 @@ def read_steps(path: Path, folder: Path) -> list[Step]:
     if not steps or steps[0]["kind"] != "Pooling":
         raise InvalidInput(f"the module after the network in {path} is not Pooling, which is not served", param="model")
     if weights:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
-        save_file(weights, folder / _WEIGHTS)
+        (folder / _WEIGHTS).write_bytes(save(weights))  # whose error on a full disk is one of the disk
     return steps
 
 
@@ -173,7 +174,9 @@ class Steps:
             from safetensors.numpy import load_file
 
             own = np.asarray if isinstance(like, np.ndarray) else like.new_tensor
-            self._weights = {key: own(array) for key, array in load_file(self._file).items()}
+            with reading(self._file):
+                arrays = load_file(self._file)
+            self._weights = {key: own(array) for key, array in arrays.items()}
         return self._weights.get(f"{step['number']}.{name}")
 
 

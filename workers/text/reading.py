@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.files.locate import read_json
+from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text import tokenizer
 
@@ -48,10 +48,10 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
 def _settings(network: Path) -> dict[str, Any]:
     """Read sentence_bert_config.json, or one of its older names."""
     for name in _SETTINGS:
-        settings = read_json(network / f"sentence_{name}_config.json")
+        settings = read_object(network / f"sentence_{name}_config.json")
         if settings:
             _check(settings, network)
-            return dict(settings)
+            return settings
     return {}
 
 
@@ -67,6 +67,8 @@ def _check(settings: dict[str, Any], network: Path) -> None:
 def _options(settings: dict[str, Any], kind: str) -> dict[str, Any]:
     """Give the keyword arguments that the files name for loading one thing; `…_args` is their older name."""
     named = settings.get(f"{kind}_kwargs") or settings.get(f"{kind}_args") or {}
+    if not isinstance(named, dict):
+        raise InvalidInput(f"{kind}_kwargs in the model's settings is not a JSON object", param="model")
     return {key: value for key, value in named.items() if key not in _NOT_TAKEN}
 
 
