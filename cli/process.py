@@ -34,7 +34,10 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the process ends here, and its log should say why in a line
         for cause in _causes(error):
-            _log.critical("ended by an error that nobody foresaw", exc_info=cause)
+            if isinstance(cause, InfinityError):
+                _log.critical("%s", cause)
+            else:
+                _log.critical("ended by an error that nobody foresaw", exc_info=cause)
         return 1
 
 

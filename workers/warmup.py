@@ -10,6 +10,7 @@ from infinity_pool.workers.interface import Batch, Engine, Family, Rows
 
 _LENGTH = 32  # tokens of the texts that are run
 _GOOD_ENOUGH = 0.97  # of the best throughput
+_SMALLEST = 256  # padded tokens; less would hardly shorten what a caller waits for, and a busy moment could ask for it
 _LARGEST = {"cpu": 4096}  # padded tokens tried on a kind of device
 _LARGEST_ELSEWHERE = 131_072
 _REPEATS = 3
@@ -36,7 +37,7 @@ def warm_up(family: Family, engine: Engine, wanted: str) -> Measured:
     best = max(tokens / seconds for tokens, seconds in points)
     enough = next(point for point in points if point[0] / point[1] >= _GOOD_ENOUGH * best)
     tokens, seconds = points[-1] if fixed else enough
-    return Measured(Budget(fixed or tokens, _overhead(points)), tokens / seconds)
+    return Measured(Budget(fixed or max(tokens, _SMALLEST), _overhead(points)), tokens / seconds)
 
 
 def _parse(wanted: str) -> int:
