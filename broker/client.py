@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
@@ -57,8 +57,8 @@ class QueueClient:
 
     async def __aenter__(self) -> Self:
         await self._beat("the queue cannot be reached yet: %s")  # until it can, submits say that it is unavailable
-        self._start(self._inbox.listen(), "replies")
-        self._start(self._keep(), "heartbeat")
+        self._start(self._inbox.listen, "replies")
+        self._start(self._keep, "heartbeat")
         return self
 
     async def __aexit__(
@@ -189,8 +189,9 @@ class QueueClient:
         outbox = self._outboxes.get(model)
         if outbox is None:
             limits = partial(self._limits_of, model)
-            outbox = self._outboxes[model] = Outbox(self._redis, keys.check_name(model), limits)
-            self._start(outbox.run(), f"jobs of {model}")
+            outbox = Outbox(self._redis, keys.check_name(model), limits, lambda: self._inbox.losses)
+            self._outboxes[model] = outbox
+            self._start(outbox.run, f"jobs of {model}")
         return outbox
 
     def _limits_of(self, model: str) -> QueueLimits:
@@ -215,17 +216,21 @@ class QueueClient:
                 raise
             logger.warning(complaint, error)
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=f"infinity {name}")
+    def _start(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        task = asyncio.create_task(self._keep_going(work, name), name=f"infinity {name}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Fail the callers of a task that broke, rather than leave them waiting."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.critical("%s broke", task.get_name(), exc_info=error)
-            self._inbox.fail(Unavailable("the client of the queue broke; its log says why"))
+    async def _keep_going(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Begin anew what breaks: callers are told, rather than left waiting, and later ones are served."""
+        while True:
+            try:
+                await work()
+                return
+            except Exception as error:
+                logger.critical("%s broke, and begins anew", name, exc_info=error)
+                self._inbox.fail(Unavailable("the client of the queue broke; its log says why", retry_after=1.0))
+                await asyncio.sleep(_HEARTBEAT)
 
 
 async def _first_failure(futures: list[asyncio.Future[Result]]) -> list[Result]:

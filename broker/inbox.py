@@ -32,6 +32,8 @@ class Inbox:
 
     def __init__(self, redis: Redis, on_loss: Callable[[list[Ticket]], None]) -> None:
         self.key = keys.replies(uuid.uuid4().hex)
+        self.losses = 0
+        """How often the queue may have lost data."""
         self._redis = redis
         self._on_loss = on_loss
         self._tickets: dict[str, Ticket] = {}
@@ -127,6 +129,7 @@ class Inbox:
         self._run_id = found
 
     def _lost(self) -> None:
+        self.losses += 1
         queued = [ticket for ticket in self._tickets.values() if ticket.entry is not None and not ticket.future.done()]
         if queued:
             logger.warning("the queue may have lost data: %d jobs are queued again", len(queued))

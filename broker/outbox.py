@@ -89,12 +89,19 @@ Group = list[Ticket]  # the jobs of one request: all are queued, or none
 
 
 class Outbox:
-    """The writer of one model's jobs: one write at a time, each as large as what came meanwhile."""
+    """
+    The writer of one model's jobs: one write at a time, each as large as what came meanwhile.
 
-    def __init__(self, redis: Redis, model: str, limits: Callable[[], QueueLimits]) -> None:
+    `losses` says how often the queue may have lost data; what was being written at such a moment is written again.
+    """
+
+    def __init__(
+        self, redis: Redis, model: str, limits: Callable[[], QueueLimits], losses: Callable[[], int] = lambda: 0
+    ) -> None:
         self._redis = redis
         self._model = model
         self._limits = limits
+        self._losses = losses
         self._groups: list[Group] = []
         self._writing: list[Group] = []
         self._dropped: list[Ticket] = []
@@ -151,7 +158,7 @@ class Outbox:
                 args += (len(group), limits.tokens_before(group[0].job))
                 for ticket in group:
                     args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
-            self._writing = groups
+            self._writing, losses = groups, self._losses()
             try:
                 answers = await scripts.run(self._redis, "submit", self._keys(), args)
             except BaseException:
@@ -161,6 +168,8 @@ class Outbox:
                 self._writing = []
             for group, ids in zip(groups, answers, strict=True):
                 self._written(group, ids)
+            if self._losses() != losses:
+                self._groups += groups
 
     def _keys(self) -> list[str]:
         return [*(keys.jobs(self._model, lane) for lane in LANES), keys.waiting(self._model)]

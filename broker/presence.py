@@ -1,7 +1,8 @@
 """Which workers serve which model, by their heartbeats, and what waits for them."""
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ EXPIRY = 2.0
 
 _FORGET_WORKER_MS = 60_000
 _FORGET_MODEL_MS = 24 * 3600 * 1000
+
+logger = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "stuck", "draining"]
 
@@ -69,9 +72,12 @@ class WorkerInfo:
 
     @classmethod
     def from_wire(cls, data: bytes) -> "WorkerInfo":
-        """Read a heartbeat; fields of a newer version are passed over."""
+        """Read a heartbeat; fields of a newer version are passed over. Raises InvalidInput on what is none."""
         known = {item.name for item in fields(cls)}
-        return cls(**{name: value for name, value in msgpack.unpackb(data).items() if name in known})
+        try:
+            return cls(**{name: value for name, value in msgpack.unpackb(data).items() if name in known})
+        except (AttributeError, TypeError, ValueError, msgpack.UnpackException) as error:
+            raise InvalidInput(f"not a heartbeat: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,16 @@ async def is_heard(redis: Redis, model: str, worker_id: str) -> bool:
 async def read_model(redis: Redis, name: str) -> ModelStatus:
     """Ask for one model's workers and what waits for them."""
     said, counts = await scripts.run(redis, "status", [keys.workers(name), keys.waiting(name)], [keys.worker(name, "")])
-    workers = sorted((WorkerInfo.from_wire(data) for data in said), key=lambda worker: worker.id)
-    return ModelStatus(name, workers, _waiting(counts))
+    return ModelStatus(name, sorted(_readable(said), key=lambda worker: worker.id), _waiting(counts))
+
+
+def _readable(said: Iterable[bytes]) -> Iterator[WorkerInfo]:
+    """Read heartbeats, but for those that another hand wrote."""
+    for data in said:
+        try:
+            yield WorkerInfo.from_wire(data)
+        except InvalidInput as error:
+            logger.warning("a heartbeat cannot be read and is passed over: %s", error)
 
 
 async def read_models(redis: Redis) -> list[ModelStatus]:

@@ -75,3 +75,12 @@ async def test_a_listener_passes_over_what_is_no_reply(client: QueueClient, redi
     for fields in ({"some": "thing"}, {"r": b"\xc1"}, {"r": msgpack.packb([{"job_id": 1, "error": 2}])}):
         await redis.xadd(channel, fields)  # type: ignore[arg-type] # invariance of dict
     assert (await client.embed("m", "four")).tolist() == [4, 4, 4]
+
+
+async def test_a_look_passes_over_what_is_no_heartbeat(client: QueueClient, redis: Redis) -> None:
+    for name, data in (("x", b"\xc1"), ("y", b"\x01"), ("z", msgpack.packb({"pid": 1}))):
+        await redis.set(keys.worker("m", name), data)
+        await redis.zadd(keys.workers("m"), {name: 2**40})
+    [model] = await client.models()
+    assert [worker.id for worker in model.workers] == ["w1"]
+    assert (await client.embed("m", "four")).tolist() == [4, 4, 4]

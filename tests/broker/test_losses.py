@@ -14,6 +14,8 @@ from infinity_pool.broker import keys
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.errors import ModelNotFound, Unavailable
+from infinity_pool.broker.messages import Job
+from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from tests.broker.conftest import Echo
 from tests.end_to_end.redis_server import RedisServer
 
@@ -84,3 +86,31 @@ async def test_a_restart_is_noticed_however_long_it_takes(tmp_path: Path) -> Non
         call.cancel()
     await echo.close()
     server.close()
+
+
+async def test_what_was_being_written_when_data_was_lost_is_written_again(redis: Redis) -> None:
+    """Its entry may be among what was lost; if it is not, it is run twice, and answered once."""
+    losses = iter([0, 1, 1, 1])
+    outbox = Outbox(redis, "m", lambda: QueueLimits(tokens=1000), lambda: next(losses))
+    job = Job("id", "embed", ["text"], {}, "replies", "online", 1, 1000)
+    outbox.add([Ticket("m", job, asyncio.get_running_loop().create_future())])
+    writing = asyncio.create_task(outbox.run())
+    await outbox.flush(5)
+    writing.cancel()
+    assert await redis.xlen(keys.jobs("m", "online")) == 2
+
+
+async def test_what_breaks_in_a_client_begins_anew(client: QueueClient, caplog: pytest.LogCaptureFixture) -> None:
+    """A task that ended for good would leave every later caller waiting."""
+
+    async def break_once() -> None:
+        if not caplog.text:
+            raise ZeroDivisionError
+        done.set()
+
+    done = asyncio.Event()
+    client._start(break_once, "a test")
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert "a test broke, and begins anew" in caplog.text
+    assert (await client.embed("m", "four")).tolist() == [4, 4, 4]

@@ -18,6 +18,7 @@ from tests.end_to_end.proxy import Proxy
 from tests.end_to_end.redis_server import RedisServer
 
 _CHANNEL_EXPIRY = 20.0  # s, for what a killed API has left
+_PAUSE = (0.2, 2.5)  # s between the beginnings of two faults
 _CALM = 30.0  # s in which all works again
 
 
@@ -75,7 +76,7 @@ async def _let_come(stack: Stack, seconds: float, faults: Counter[str], rng: ran
         while (now := time.monotonic() - began) < seconds:
             [fault] = rng.choices(kinds, weights)
             under_way.create_task(_inject(fault, stack, faults, rng))
-            await asyncio.sleep(rng.uniform(0.2, 2.5) if now < seconds - 15 else seconds - now)
+            await asyncio.sleep(rng.uniform(*_PAUSE) if now < seconds - 15 else seconds - now)
 
 
 async def _inject(fault: Fault, stack: Stack, faults: Counter[str], rng: random.Random) -> None:
