@@ -1,7 +1,7 @@
 """
 Breaks everything that can be broken, at random, and accounts for every request.
 
-    CHAOS_SEED=7 CHAOS_SECONDS=600 CHAOS_PARTS=storm,crosstalk,producer,idle python -m tests.chaos
+    CHAOS_SEED=7 CHAOS_SECONDS=600 CHAOS_PARTS=storm,crosstalk,producer,memory,idle python -m tests.chaos
 
 The same seed gives the same faults in the same order. The exit code is 1 if anything was lost, wrong, doubled or
 stuck, or did not go back to its base line.
@@ -17,11 +17,12 @@ from pathlib import Path
 
 from tests.chaos.crosstalk import crosstalk
 from tests.chaos.idle import idle
+from tests.chaos.memory import memory
 from tests.chaos.producer import producer
 from tests.chaos.report import show
 from tests.chaos.storm import storm
 
-PARTS = {"storm": storm, "crosstalk": crosstalk, "producer": producer, "idle": idle}
+PARTS = {"storm": storm, "crosstalk": crosstalk, "producer": producer, "memory": memory, "idle": idle}
 
 
 async def main() -> int:

@@ -63,13 +63,18 @@ def look(server: RedisServer, processes: Iterable[psutil.Process], urls: Sequenc
     """Look at the queue, at all processes of a stack, and at how many requests its APIs have in hand."""
     names = [key.decode() for key in server.ask("KEYS", "*")]
     forever = frozenset(name for name in names if not _BOUNDED.search(name) and server.commands.pttl(name) == -1)
+    return Baseline({**_queue(server, names), "in flight": sum(map(_in_flight, urls))}, forever, vitals_of(processes))
+
+
+def vitals_of(processes: Iterable[psutil.Process]) -> dict[str, Vitals]:
+    """Look at processes, each under the name of its part and a number."""
     vitals: dict[str, Vitals] = {}
     for each in sorted(processes, key=lambda process: process.pid):
         part = part_of(each)
         number = sum(name.startswith(part) for name in vitals)
         memory = each.memory_info().rss / 2**20
         vitals[f"{part} {number}"] = Vitals(each.num_threads(), each.num_fds(), memory)
-    return Baseline({**_queue(server, names), "in flight": sum(map(_in_flight, urls))}, forever, vitals)
+    return vitals
 
 
 async def back_to(before: Baseline, now: Any, patience: float = 10.0, **tolerance: Any) -> Baseline:

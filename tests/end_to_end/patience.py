@@ -22,5 +22,9 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], patience: float =
         took = time.monotonic() - began
         if found:
             return took
-        assert took < patience, f"after {patience:g} s still not so: {what or inspect.getsource(condition).strip()}"
+        assert took < patience, f"after {patience:g} s still not so: {what or _source(condition)}"
         await asyncio.sleep(_LOOK)
+
+
+def _source(condition: Callable[[], Any]) -> str:
+    return inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)

@@ -86,11 +86,12 @@ async def trickle(url: str, data: bytes, pause: float) -> bytes:
 
 async def test_nobody_gets_anothers_answer(stack: Stack, start: Start) -> None:
     """With a long wire to the queue, every command is under way while many of those who wait for it go away."""
-    async with Proxy(stack.server.port, 0.05) as proxy:
+    async with Proxy(stack.server.port) as proxy:
         worker, api = start(Worker, proxy.url, "mine"), start(Api, proxy.url)
         await until(lambda: "is ready" in worker.output and "listening" in api.output)
         api.ready()
         await until_served(api.url, "mine")
+        proxy.delay = 0.05
         async with (
             Crowd(api.url, "mine", clients=250, pause=1.0) as crowd,
             Load(lambda: [api.url], "mine", clients=25, pause=0.1) as load,

@@ -11,9 +11,9 @@ Start = Callable[..., Any]
 
 
 async def test_memory_and_threads_stay_as_they_are(stack: Stack) -> None:
-    await many(stack, 1000)
+    await many(stack, 700)
     before = stack.look()
-    await many(stack, 3000)
+    await many(stack, 2000)
     await back_to(before, stack.look, growth=8.0)
 
 

@@ -86,7 +86,7 @@ async def test_one_of_two_workers_again_and_again(stack: Stack, start: Callable[
     await until_served(stack.url, "twins", 2)
     rng = random.Random(11)
     async with Load(stack.urls, "twins", clients=24) as load:
-        for _ in range(6):
+        for _ in range(4):
             await load.more(rng.randint(1, 60))
             victim = workers.pop(rng.randrange(2))
             victim.process.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -21,18 +22,22 @@ async def test_a_job_that_kills_every_worker_is_a_dead_letter(stack: Stack, star
     """A worker is killed whenever it holds one certain job, which takes it a while; all others are answered."""
 
     def begin() -> Worker:
-        worker: Worker = start(Worker, stack.server.url, "fragile", model="dummy:0.01")
+        worker: Worker = start(Worker, stack.server.url, "fragile", model="dummy:0.02")
         return worker
 
     worker, stream = begin().ready(), keys.jobs("fragile", "bulk")
+    commands = stack.server.commands
     await until_served(stack.url, "fragile")
     async with Load(stack.urls, "fragile", clients=4, most_items=1) as load:
         poison = asyncio.create_task(embed_for_error(stack.url, ["poison"] * 64, "fragile"))
-        for _ in range(MOST_STARTS):
-            await until(lambda: stack.server.commands.xpending(stream, keys.GROUP)["pending"] == 1)
-            await asyncio.sleep(0.3)  # so that it has begun
+        await until(lambda: commands.xpending(stream, keys.GROUP)["pending"] == 1)
+        [(entry, _)] = stack.server.ask("XRANGE", stream, "-", "+")
+        for starts in range(1, MOST_STARTS):
             worker.process.kill()
             worker = begin().ready()
+            await until(partial(has_begun, stack, entry, starts))
+        worker.process.kill()
+        worker = begin().ready()
         status, code = await poison
         await load.more(10)
 
@@ -41,6 +46,11 @@ async def test_a_job_that_kills_every_worker_is_a_dead_letter(stack: Stack, star
     assert stack.server.commands.xlen(keys.dead("fragile")) == 1
     assert stack.server.commands.xlen(stream) == 0
     assert stack.server.commands.hlen(keys.attempts("fragile")) == 0
+
+
+def has_begun(stack: Stack, entry: bytes, times: int) -> bool:
+    """Say whether an orphan has been started so many times."""
+    return int(stack.server.commands.hget(keys.attempts("fragile"), entry) or 0) >= times
 
 
 async def embed_for_error(url: str, texts: list[str], model: str) -> tuple[int, str]:

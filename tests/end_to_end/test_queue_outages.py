@@ -101,7 +101,7 @@ async def test_it_hangs_with_connections_open(stack: Stack) -> None:
     taken_over = stack.pool.output.count("took over")
     async with Load(stack.urls, "m") as load:
         stack.server.freeze()
-        await asyncio.sleep(6)
+        await asyncio.sleep(5)
         stack.server.thaw()
         await recovers(stack, load)
     assert stack.pool.output.count("took over") == taken_over
@@ -179,6 +179,6 @@ async def test_a_read_that_waits_longer_than_the_socket_may_is_no_error(
     worker, api = start(Worker, url, "idle").ready(), start(Api, url).ready()
     await until_served(api.url, "idle")
     lines = worker.output.count("\n"), api.output.count("\n")
-    await asyncio.sleep(3)
+    await asyncio.sleep(2)
     assert await embed(api.url, ["after a while"], "idle") == 200
     assert (worker.output.count("\n"), api.output.count("\n")) == lines, worker.output + api.output

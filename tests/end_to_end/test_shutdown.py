@@ -55,7 +55,7 @@ async def test_an_api_that_is_told_to_stop_answers_what_is_in_hand(stack: Stack,
 @pytest.mark.parametrize("times", [1, 2])
 async def test_ctrl_c_under_load(start: Start, times: int) -> None:
     """Once, all that is in hand is answered; twice, it is not waited for."""
-    pool = start(Pool, "--model", "dummy:0.02", "--engine", "dummy", "--served-model-name", "m").ready()
+    pool = start(Pool, "--model", "dummy:0.01", "--engine", "dummy", "--served-model-name", "m").ready()
     family = pool.family()
     async with Load(lambda: [pool.url] if pool.process.poll() is None else [], "m", patience=20) as load:
         await load.more(20)

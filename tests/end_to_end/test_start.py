@@ -14,7 +14,7 @@ from tests.cli.conftest import Running
 from .conftest import Stack
 from .processes import until_served
 
-SETTINGS = {"on": {"TOKENIZERS_PARALLELISM": "true"}, "off": {"TOKENIZERS_PARALLELISM": "false"}, "unset": {}}
+SETTINGS = {"on": {"TOKENIZERS_PARALLELISM": "true"}, "unset": {}}  # which is "false" in the preprocessing pool
 
 
 async def test_a_batch_first_whatever_tokenizers_are_told(
