@@ -19,7 +19,7 @@ from infinity_pool.broker.outbox import QueueLimits
 
 def make_app(settings: ApiSettings) -> web.Application:
     """Make the application; each file in routes/ adds its own paths."""
-    metrics = Metrics(lambda: app[CLIENT].status)
+    metrics = Metrics(lambda: app[CLIENT].status, lambda: app[CLIENT].waiting)
     door = Door(KeyCheck(settings.api_key), metrics)
     app = web.Application(middlewares=[door.answer], client_max_size=settings.max_body)
     app[SETTINGS] = settings

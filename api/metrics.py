@@ -26,9 +26,13 @@ class _Work(NamedTuple):
 
 
 class Metrics:
-    """The counts of one API process; `statuses` gives what is known of the models and their queues."""
+    """
+    The counts of one API process.
 
-    def __init__(self, statuses: Statuses) -> None:
+    `statuses` gives what is known of the models and their queues, `awaited` the number of jobs whose reply is awaited.
+    """
+
+    def __init__(self, statuses: Statuses, awaited: Callable[[], int]) -> None:
         self.in_flight = 0
         self._registry = CollectorRegistry()
         counter = partial(Counter, registry=self._registry, namespace="infinity")
@@ -47,6 +51,7 @@ class Metrics:
         )
         gauge = Gauge("infinity_http_requests_in_flight", "Requests in hand.", registry=self._registry)
         gauge.set_function(lambda: self.in_flight)
+        Gauge("infinity_jobs_awaited", "Jobs whose reply is awaited.", registry=self._registry).set_function(awaited)
         self._registry.register(_Queues(statuses))
         ProcessCollector(registry=self._registry)
         self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}

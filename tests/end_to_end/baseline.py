@@ -2,6 +2,7 @@
 
 import re
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from .processes import part_of
 from .redis_server import RedisServer
 
 _BOUNDED = re.compile(r":models$|:jobs:online$|:jobs:bulk$|:waiting$|:dead$")  # by what they hold, not by time
-_GAUGE = re.compile(r"^infinity_http_requests_in_flight (\S+)$", re.MULTILINE)
+_GAUGES = {"requests": "infinity_http_requests_in_flight", "awaited jobs": "infinity_jobs_awaited"}
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class Baseline:
 
 
 def look(server: RedisServer, processes: Iterable[psutil.Process], urls: Sequence[str]) -> Baseline:
-    """Look at the queue, at all processes of a stack, and at how many requests its APIs have in hand."""
+    """Look at the queue, at all processes of a stack, and at what its APIs have in hand."""
     names = [key.decode() for key in server.ask("KEYS", "*")]
     forever = frozenset(name for name in names if not _BOUNDED.search(name) and server.commands.pttl(name) == -1)
-    return Baseline({**_queue(server, names), "in flight": sum(map(_in_flight, urls))}, forever, vitals_of(processes))
+    return Baseline({**_queue(server, names), **_in_hand(urls)}, forever, vitals_of(processes))
 
 
 def vitals_of(processes: Iterable[psutil.Process]) -> dict[str, Vitals]:
@@ -123,8 +124,12 @@ def _lane(commands: Redis, model: str, lane: Lane) -> dict[str, int]:
     }
 
 
-def _in_flight(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
-        found = _GAUGE.search(response.read().decode())
-    assert found, "no gauge of the requests in hand"
-    return int(float(found[1])) - 1  # this one
+def _in_hand(urls: Sequence[str]) -> Counter[str]:
+    """Give what APIs say that they have in hand, beside the request that asks them."""
+    counts = Counter(dict.fromkeys(_GAUGES, 0))
+    for url in urls:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
+            said = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines())
+        counts.update({what: int(float(said[name])) for what, name in _GAUGES.items()})
+    counts["requests"] -= len(urls)
+    return counts
