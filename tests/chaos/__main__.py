@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -26,7 +27,10 @@ PARTS = {"storm": storm, "crosstalk": crosstalk, "producer": producer, "memory":
 
 
 async def main() -> int:
-    """Run the parts one after the other and show what became of everything."""
+    """Run the parts one after the other and show what became of everything; SIGTERM ends it in order."""
+    task = asyncio.current_task()
+    assert task
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(10**6))
     seconds = float(os.environ.get("CHAOS_SECONDS") or 600)
     names = (os.environ.get("CHAOS_PARTS") or ",".join(PARTS)).split(",")
