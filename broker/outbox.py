@@ -14,7 +14,7 @@ from redis.exceptions import OutOfMemoryError
 from infinity_pool.broker import keys, scripts
 from infinity_pool.broker.connection import Backoff, is_outage
 from infinity_pool.broker.errors import InfinityError, Overloaded, Unavailable
-from infinity_pool.broker.messages import LANES, Job, Result, encode_job
+from infinity_pool.broker.messages import LANES, Job, Lane, Result, encode_job
 
 GIVE_UP = 3.5
 """Seconds for which a write is tried during an outage before its callers are told."""
@@ -138,8 +138,9 @@ class Outbox:
             self._looking = asyncio.get_running_loop().call_later(_LOOK, self._look)
             try:
                 self._some.clear()
-                await self._write_groups()
-                await self._write_dropped()
+                while self._groups or self._dropped:  # in turns: under load there is always more to write
+                    await self._write_groups()
+                    await self._write_dropped()
                 backoff.reset()
             except Exception as error:
                 if not is_outage(error):
@@ -151,25 +152,27 @@ class Outbox:
                 self._looking.cancel()
 
     async def _write_groups(self) -> None:
-        while groups := self._next():
-            limits = self._limits()
-            args: list[Any] = [limits.items, limits.bytes]
-            for group in groups:
-                args += (len(group), limits.tokens_before(group[0].job))
-                for ticket in group:
-                    args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
-            self._writing, losses = groups, self._losses()
-            try:
-                answers = await scripts.run(self._redis, "submit", self._keys(), args)
-            except BaseException:
-                self._groups[:0] = groups  # it may have been written all the same: then its replies are doubles
-                raise
-            finally:
-                self._writing = []
-            for group, ids in zip(groups, answers, strict=True):
-                self._written(group, ids)
-            if self._losses() != losses:
-                self._groups += groups
+        groups, losses = self._next(), self._losses()
+        if not groups:
+            return
+        limits = self._limits()
+        args: list[Any] = [limits.items, limits.bytes]
+        for group in groups:
+            args += (len(group), limits.tokens_before(group[0].job))
+            for ticket in group:
+                args += (LANES.index(ticket.job.lane) + 1, ticket.job.cost, len(ticket.job.items), ticket.data)
+        self._writing = groups
+        try:
+            answers = await scripts.run(self._redis, "submit", self._keys(), args)
+        except BaseException:
+            self._groups[:0] = groups  # it may have been written all the same: then its replies are doubles
+            raise
+        finally:
+            self._writing = []
+        for group, ids in zip(groups, answers, strict=True):
+            self._written(group, ids)
+        if self._losses() != losses:
+            self._groups += groups
 
     def _keys(self) -> list[str]:
         return [*(keys.jobs(self._model, lane) for lane in LANES), keys.waiting(self._model)]
@@ -197,14 +200,20 @@ class Outbox:
             self.drop(gone)  # their callers left while they were being written
 
     async def _write_dropped(self) -> None:
-        while self._dropped:
-            lane = self._dropped[0].job.lane
-            mine = [ticket for ticket in self._dropped if ticket.job.lane == lane]
-            counts = [part for one in mine for part in (one.entry, len(one.job.items), one.job.cost, len(one.data))]
-            names = [keys.jobs(self._model, lane), keys.waiting(self._model), keys.attempts(self._model)]
-            await scripts.run(self._redis, "finish", names, [keys.GROUP, lane, *counts])
-            await self._redis.publish(keys.cancelled(self._model), ",".join(one.job.id for one in mine))
-            self._dropped = [ticket for ticket in self._dropped if ticket not in mine]
+        dropped, self._dropped = self._dropped, []
+        try:
+            for lane in LANES:
+                if mine := [ticket for ticket in dropped if ticket.job.lane == lane]:
+                    await self._take_back(lane, mine)
+        except BaseException:
+            self._dropped[:0] = dropped  # to take a job back twice does no harm
+            raise
+
+    async def _take_back(self, lane: Lane, tickets: list[Ticket]) -> None:
+        counts = [part for one in tickets for part in (one.entry, len(one.job.items), one.job.cost, len(one.data))]
+        names = [keys.jobs(self._model, lane), keys.waiting(self._model), keys.attempts(self._model)]
+        await scripts.run(self._redis, "finish", names, [keys.GROUP, lane, *counts])
+        await self._redis.publish(keys.cancelled(self._model), ",".join(one.job.id for one in tickets))
 
     def _give_up(self, error: Exception) -> None:
         """Tell those who have waited long enough; the others are tried again."""
