@@ -1,5 +1,6 @@
 """The project's own processes, each found by its part: started as a user does, and broken as only an enemy would."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import aiohttp
@@ -72,6 +73,18 @@ _MARKS = {
     "tracker": "resource_tracker",
     "server": "unixsocket",
 }
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Give those that have not ended; one that nobody has waited for yet has."""
+    return [each for each in processes if _is_alive(each)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def until_served(url: str, model: str, workers: int = 1, patience: float = PATIENCE) -> float:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Running, gone
+from tests.cli.conftest import Running
 
 from .baseline import back_to
 from .conftest import Stack
 from .load import Load
 from .patience import until
-from .processes import Api, Pool, Worker, until_served
+from .processes import Api, Pool, Worker, alive, until_served
 
 DUMMY = ("--model", "dummy", "--engine", "dummy", "--served-model-name", "m")
 
@@ -70,7 +70,7 @@ async def test_the_supervisor_takes_everything_along(pool: Pool, start: Callable
     async with Load(lambda: [pool.url], "m") as load:
         await load.more(50)
         pool.process.kill()
-        assert gone(family, 5), [each.cmdline() for each in family if each.is_running()]
+        await until(lambda: not alive(family), 5)
     assert not (folder / "redis.sock").exists()
     socket.create_server(("127.0.0.1", pool.port)).close()
     again = start(Running, "main", "serve", *DUMMY, "--port", str(pool.port))

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from infinity_pool.broker import keys
-from tests.cli.conftest import gone
 
 from .baseline import back_to
 from .conftest import Stack
 from .load import Load, at_once, embed
 from .patience import until
-from .processes import Api, Pool, Worker, until_served
+from .processes import Api, Pool, Worker, alive, until_served
 
 Start = Callable[..., Any]
 
@@ -64,7 +63,7 @@ async def test_ctrl_c_under_load(start: Start, times: int) -> None:
             pool.expect("stopping")
             pool.signal(signal.SIGINT)
         code = await asyncio.to_thread(pool.wait)
-        assert gone(family, 5)
+        await until(lambda: not alive(family), 5)
     assert code == (0 if times == 1 else 130)
     assert not load.tally.lost + load.tally.wrong, load.tally
     assert set(load.tally.refused) <= {503}, load.tally
