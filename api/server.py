@@ -1,6 +1,7 @@
 """Serves the application until it is told to stop."""
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable, Iterator
@@ -71,6 +72,7 @@ async def _listen(runner: web.AppRunner, settings: ApiSettings) -> str:
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port, backlog=_BACKLOG, reuse_port=settings.reuse_port or None)
     await site.start()
+    gc.freeze()  # what is loaded stays: a full collection need not walk it each time
     return str(URL.build(scheme="http", host=settings.host, port=runner.addresses[0][1]))
 
 

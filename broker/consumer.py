@@ -1,6 +1,7 @@
 """The worker's end of the queue: take jobs, answer them, take over what the dead left."""
 
 import logging
+import math
 import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from infinity_pool.broker.streams import Entry, entries_of
 _MOST_DEAD = 1000  # dead letters of one model
 _REMEMBERED = 24 * 3600  # s for which starts are, after the latest of any job
 _MOST_ENTRIES = 512  # in one take, whatever they cost
+_STAYS_EMPTY = 0.01  # s after a take that left nothing in which only few jobs can have come
+_AT_ONCE = 0.001  # s in which a read comes back that found jobs waiting
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class Consumer:
         self._readers = {lane: connect(url, max_connections=1) for lane in LANES}
         self._streams = {lane: keys.jobs(model, lane) for lane in LANES}
         self._crowded = dict.fromkeys(LANES, False)
+        self._empty_until = dict.fromkeys(LANES, -math.inf)  # when to look again rather than wait at once
 
     async def join(self) -> None:
         """Join the model's workers, as the first of them if need be."""
@@ -72,14 +76,22 @@ class Consumer:
         Raises redis.RedisError on an outage; then `recover` must be called before the next take.
         """
         reader, stream = self._readers[lane], self._streams[lane]
-        now, entries = await self._run_take(reader, stream, budget)
-        if not entries and (entries := await self._wait(reader, stream)):
+        now, entries = 0, list[Entry]()
+        if time.monotonic() > self._empty_until[lane]:
+            now, entries = await self._run_take(reader, stream, budget)
+        if not entries:
+            asked = time.monotonic()
+            if not (entries := await self._wait(reader, stream)):
+                return []
             now = _added_ms(entries[0])  # it has just come
-            if self._crowded[lane]:  # then more have come with it; a lone one is run the sooner
+            if self._crowded[lane] or time.monotonic() - asked < _AT_ONCE:  # a lone one is run the sooner
                 now, more = await self._run_take(reader, stream, budget - _read(entries[0])[0])
                 entries += more
+        deliveries = self._deliveries(lane, now, entries, orphan=False)
+        emptied = sum(delivery.cost for delivery in deliveries) < budget
+        self._empty_until[lane] = time.monotonic() + _STAYS_EMPTY if emptied else -math.inf
         self._crowded[lane] = len(entries) > 1
-        return self._deliveries(lane, now, entries, orphan=False)
+        return deliveries
 
     async def recover(self, lane: Lane, held: Collection[bytes]) -> list[Delivery]:
         """Give what this worker was sent and does not hold, joining the group anew if Redis lost it."""

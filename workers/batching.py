@@ -1,5 +1,6 @@
 """Which items run together, and when. No Redis, no asyncio, no model."""
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterable
@@ -67,7 +68,7 @@ class Batcher(Generic[T]):
     """
     Forms batches: the oldest item and its nearest in length, all of one head, online before bulk.
 
-    The oldest item always goes, so that none starves for its length.
+    The oldest item always goes, so that none starves for its length. What an online batch leaves free, bulk fills.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -93,17 +94,34 @@ class Batcher(Generic[T]):
             self._lines.setdefault((lane, head), _Line()).add(entries)
 
     def take(self) -> list[T]:
-        """Give the next batch, items in order of length; empty if nothing is in line."""
+        """Give the next batch; empty if nothing is in line."""
         if not self._lines:
             return []
         lane = self._next_lane()
         key = min((key for key in self._lines if key[0] == lane), key=lambda key: self._lines[key].oldest().number)
-        line = self._lines[key]
-        entries = line.take(*self._grow(line.sorted, line.oldest()))
-        if not line.sorted:
+        entries = self._cut(key, self._around_oldest(self._lines[key]))
+        riders = self._riders(key, entries) if lane == "online" else []
+        self._account(lane, entries, riders)
+        return [entry.value for entry in riders + entries]
+
+    def _cut(self, key: tuple[Lane, Hashable], bounds: tuple[int, int]) -> list[Entry[T]]:
+        entries = self._lines[key].take(*bounds)
+        if not self._lines[key].sorted:
             del self._lines[key]
-        self._account(lane, entries)
-        return [entry.value for entry in entries]
+        return entries
+
+    def _riders(self, key: tuple[Lane, Hashable], entries: list[Entry[T]]) -> list[Entry[T]]:
+        """
+        Give bulk items of like length that fill up an online batch.
+
+        A batch of one costs nearly what one of five does, so without them a lone caller takes a fifth of the device.
+        """
+        bulk: tuple[Lane, Hashable] = ("bulk", key[1])
+        if bulk not in self._lines:
+            return []
+        line = self._lines[bulk].sorted
+        place = bisect_left(line, entries[-1])
+        return self._cut(bulk, self._grow(line, (place, place), entries))
 
     def _next_lane(self) -> Lane:
         lanes = {lane for lane, _ in self._lines}
@@ -111,34 +129,38 @@ class Batcher(Generic[T]):
             return lanes.pop()
         return "bulk" if self._owed >= self.budget.tokens else "online"
 
-    def _account(self, lane: Lane, entries: list[Entry[T]]) -> None:
+    def _account(self, lane: Lane, entries: list[Entry[T]], riders: list[Entry[T]]) -> None:
+        ridden = sum(entry.length for entry in riders)
         self._tokens[lane] -= sum(entry.length for entry in entries)
+        self._tokens["bulk"] -= ridden
         cost = entries[-1].length * len(entries) + self.budget.overhead
-        contested = self._tokens["bulk"] or lane == "bulk"
+        contested = self._tokens["bulk"] or ridden or lane == "bulk"
         if not contested:
             self._owed = 0.0
         elif lane == "online":
-            self._owed = min(self._owed + cost * BULK_SHARE / (1 - BULK_SHARE), 2.0 * self.budget.tokens)
+            owed = self._owed + cost * BULK_SHARE / (1 - BULK_SHARE) - ridden
+            self._owed = min(max(owed, 0.0), 2.0 * self.budget.tokens)
         else:
             self._owed = max(0.0, self._owed - cost)
 
-    def _grow(self, line: list[Entry[T]], oldest: Entry[T]) -> tuple[int, int]:
-        """Give the bounds in a sorted line of the batch around the oldest item."""
-        low = bisect_left(line, oldest)
-        high = low + 1
-        real = oldest.length
+    def _around_oldest(self, line: _Line[T]) -> tuple[int, int]:
+        """Give the bounds in a line of the batch around its oldest item."""
+        place = bisect_left(line.sorted, line.oldest())
+        return self._grow(line.sorted, (place, place + 1), [])
+
+    def _grow(self, line: list[Entry[T]], bounds: tuple[int, int], others: list[Entry[T]]) -> tuple[int, int]:
+        """Widen bounds in a sorted line to the items nearest in length to those in them and to `others`."""
+        (low, high), chosen = bounds, [*others, *line[slice(*bounds)]]
+        near, count = chosen[-1].length, len(chosen)
+        real, longest = sum(entry.length for entry in chosen), near
         while low > 0 or high < len(line):
-            shorter = line[low - 1].length if low > 0 else None
-            longer = line[high].length if high < len(line) else None
-            if longer is None or (shorter is not None and oldest.length - shorter <= longer - oldest.length):
-                assert shorter is not None
-                grown, length = (low - 1, high), shorter
-            else:
-                grown, length = (low, high + 1), longer
-            padded = line[grown[1] - 1].length * (grown[1] - grown[0])
-            if not self._fits(padded, real + length):
+            shorter = near - line[low - 1].length if low > 0 else math.inf
+            longer = line[high].length - near if high < len(line) else math.inf
+            length = line[low - 1].length if shorter <= longer else line[high].length
+            count, real, longest = count + 1, real + length, max(longest, length)
+            if not self._fits(longest * count, real):
                 break
-            (low, high), real = grown, real + length
+            low, high = (low - 1, high) if shorter <= longer else (low, high + 1)
         return low, high
 
     def _fits(self, padded: int, real: int) -> bool:

@@ -15,8 +15,8 @@ from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
 from infinity_pool.workers.lifeline import follow
 from infinity_pool.workers.models.loading import make_family
 
-_FEW_ITEMS = 4
-_FEW_CHARS = 1024
+_FEW_ITEMS = 32
+_FEW_CHARS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Preprocessor:
     """
 
     def __init__(self, family: str, files: ModelFiles, processes: int, here: Family) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads take cores; the processes inherit this
         self._here = here
         self._family = family
         self._files = files
@@ -119,7 +120,6 @@ def _begin(family: str, files: ModelFiles) -> None:
     assert parent is not None
     follow(parent.sentinel)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processes are the parallelism
     _make(family, files)
 
 

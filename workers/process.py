@@ -1,6 +1,7 @@
 """One worker process from its start to its end: load, warm up, serve, drain."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -114,6 +115,7 @@ async def _work(
         pulse.say(**_description(loaded), batch_tokens=measured.budget.tokens, state="ready", stage="", progress=None)
         pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout)
         await pulse.now()
+        gc.freeze()  # what is loaded stays: a full collection need not walk it each time
         logger.info("%s is ready: %s", settings.name, _summary(pulse))
         _stop_on_signals(intake, pulse, settings.drain_timeout)
         async with asyncio.TaskGroup() as group:

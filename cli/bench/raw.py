@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
 from infinity_pool.cli.bench.corpus import texts
+from infinity_pool.workers.devices import usable_cpus
 from infinity_pool.workers.files.locate import locate, read_json
 from infinity_pool.workers.settings import ModelSettings
 
@@ -90,7 +91,7 @@ def onnx_run(folder: Path) -> Run:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "model.onnx"
         _export(folder, file)
-        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(file, _options(), providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
 
     def run(batch: Batch) -> NDArray[np.float32]:
@@ -98,6 +99,12 @@ def onnx_run(folder: Path) -> Run:
         return output
 
     return run
+
+
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = usable_cpus()  # its own choice binds a thread to each core, those not ours too
+    return options
 
 
 class _LastHidden(torch.nn.Module):

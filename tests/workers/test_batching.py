@@ -56,21 +56,44 @@ def test_heads_never_mix() -> None:
 
 def test_online_goes_first() -> None:
     batcher: Batcher[str] = Batcher(Budget(10))
-    batcher.add("bulk", "head", [(5, "bulk")])
+    batcher.add("bulk", "head", [(8, "bulk")])
     batcher.add("online", "head", [(5, "online")])
 
     assert [batcher.take(), batcher.take()] == [["online"], ["bulk"]]
 
 
-@pytest.mark.parametrize("online_length", [1, 7, 64])
+@pytest.mark.parametrize(
+    ("bulk", "budget", "expected"),
+    [
+        ([5, 5, 5], Budget(15), [[5, 5, "online"], [5]]),  # as many as there is room for
+        ([5, 6], Budget(15), [[5, "online"], [6]]),  # and no longer ones
+        ([5, 6], Budget(15, overhead=1), [[5, "online"], [6]]),  # two tokens of padding
+        ([5, 6], Budget(18, overhead=2), [[5, 6, "online"]]),
+        ([4, 6], Budget(12, overhead=1), [[4, "online"], [6]]),  # no longer than the budget,
+    ],
+)
+def test_bulk_rides_along_where_it_costs_little(bulk: list[int], budget: Budget, expected: list[list[object]]) -> None:
+    batcher: Batcher[object] = Batcher(budget)
+    batcher.add("bulk", "head", [(cost, cost) for cost in bulk])
+    batcher.add("bulk", "another", [(5, "another")])
+    batcher.add("online", "head", [(5, "online")])
+
+    taken = [batcher.take() for _ in range(len(expected) + 1)]
+
+    assert taken[0] == expected[0]
+    assert sorted(map(str, taken[1:])) == sorted(map(str, [*expected[1:], ["another"]]))
+    assert (len(batcher), batcher.tokens("bulk"), batcher.tokens("online")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("online_length", [1, 7, 16, 64])
 def test_bulk_gets_a_fifth_while_both_wait(online_length: int) -> None:
     batcher: Batcher[str] = Batcher(Budget(64))
     spent = {"online": 0, "bulk": 0}
-    for _ in range(3000):
-        batcher.add("online", "head", [(online_length, "online")] * 2)
+    for _ in range(500):
+        batcher.add("online", "head", [(online_length, "online")] * (128 // online_length))
         batcher.add("bulk", "head", [(16, "bulk")] * 4)
-        batch = batcher.take()
-        spent[batch[0]] += len(batch) * (online_length if batch[0] == "online" else 16)
+        for lane in batcher.take():
+            spent[lane] += online_length if lane == "online" else 16
 
     share = spent["bulk"] / sum(spent.values())
 

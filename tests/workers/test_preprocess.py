@@ -31,12 +31,13 @@ def texts(*texts: object, **options: object) -> Request:
     ("requests", "here"),
     [
         ([texts("a" * 8)], True),
-        ([texts("a" * 1024)], True),
+        ([texts("a" * 4096)], True),
         ([texts("a"), texts("b", "c"), texts("d")], True),
-        ([texts("a" * 1025)], False),
-        ([texts(*"abcde")], False),
-        ([texts("a"), texts("b", "c", "d", "e")], False),
-        ([texts("a")] * 5, False),
+        ([texts(*"abcdefgh")] * 4, True),
+        ([texts("a" * 4097)], False),
+        ([texts(*"a" * 33)], False),
+        ([texts("a"), texts(*"a" * 32)], False),
+        ([texts("a")] * 33, False),
         ([texts(b"an image")], False),
     ],
 )
