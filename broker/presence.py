@@ -50,6 +50,8 @@ class WorkerInfo:
     pid: int = 0
     family: str = ""
     tasks: list[str] = field(default_factory=list)
+    modalities: list[str] = field(default_factory=lambda: ["text"])
+    labels: list[str] = field(default_factory=list)
     engine: str = ""
     device: str = ""
     dtype: str = ""

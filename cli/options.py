@@ -8,12 +8,14 @@ from typing import Any, TypeVar, get_type_hints
 import click
 
 from infinity_pool.broker.settings import Option, options_of
-from infinity_pool.workers.models.choices import ENGINES
+from infinity_pool.workers.models.choices import ENGINES, FAMILIES
 
 Settings = TypeVar("Settings")
 
 SEPARATOR = ";"
 """What stands between the values of several models in one variable."""
+
+_FOLDERS = {"@engines": ["auto", *ENGINES], "@families": ["auto", *FAMILIES]}
 
 _SEVERAL = tuple[str, ...]  # the type of a setting that may be given several times, whether or not there are models
 
@@ -82,8 +84,8 @@ def variable(name: str) -> str:
 
 
 def choices_of(option: Option) -> list[str]:
-    """Give the values an option may have; `@engines` stands for auto and the files in the folder of engines."""
-    return [each for choice in option.choices for each in (["auto", *ENGINES] if choice == "@engines" else [choice])]
+    """Give the values an option may have; `@engines` stands for auto and the files in that folder."""
+    return [each for choice in option.choices for each in _FOLDERS.get(choice, [choice])]
 
 
 def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:

@@ -33,16 +33,19 @@ class Held:
     def __post_init__(self) -> None:
         self.missing = len(self.job.items)
 
-    def put(self, index: int, output: Array) -> bool:
-        """Fill in one item's output; true for the last."""
-        if self.missing == 1 and self.outputs is None:
-            self.outputs = output[None]
-        else:
-            if self.outputs is None:
-                self.outputs = np.empty((self.missing, *output.shape), output.dtype)
+    def put(self, index: int, output: Any, alike: bool) -> bool:
+        """Fill in one item's output, an array like those of the others if they are `alike`; true for the last."""
+        if self.outputs is None:
+            one = self.missing == 1 and alike
+            self.outputs = output[None] if one else _room(self.missing, output if alike else None)
+        if not (alike and self.missing == len(self.outputs) == 1):
             self.outputs[index] = output
         self.missing -= 1
         return self.missing == 0
+
+
+def _room(items: int, like: Array | None) -> Array | list[Any]:
+    return [None] * items if like is None else np.empty((items, *like.shape), like.dtype)
 
 
 class Unit(NamedTuple):

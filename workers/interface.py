@@ -8,6 +8,7 @@ An engine holds the network on a device and knows no task. Neither knows the que
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -90,13 +91,25 @@ class ModelFiles:
 
 
 class Family(Protocol):
-    """What a kind of model needs around its network."""
+    """What a kind of model needs around its network; a family inherits what is written here where that suits it."""
 
     tasks: tuple[str, ...]
-    """What it can be asked for."""
+    """What it can be asked for; the first is what it is measured with."""
+
+    modalities: tuple[str, ...] = ("text",)
+    """What its items can be: "text", "image" and "audio"."""
+
+    labels: tuple[str, ...] = ()
+    """The names of a classifier's labels, in the order of its outputs."""
+
+    dimensions: int
+    """Numbers in a vector, or labels in an answer."""
 
     auto_class: str
     """The transformers class that loads its network, such as "AutoModel"."""
+
+    output: str = "last_hidden_state"
+    """What an ONNX graph of the network calls its output; empty: there is none, as the network is no single graph."""
 
     max_length: int
     """Tokens after which an item is cut, special tokens included."""
@@ -111,6 +124,10 @@ class Family(Protocol):
         """Check a request's options and say what it is run for; raises InvalidInput, naming the option."""
         ...
 
+    def example(self, text: str) -> Item:
+        """Make an item for the first task out of a text, to measure and to compare with."""
+        return text
+
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Turn items into arrays, in a preprocessing process; raises InvalidInput, naming the item."""
         ...
@@ -118,6 +135,10 @@ class Family(Protocol):
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad several sets of rows into the arrays of one batch, items in order."""
         ...
+
+    def call(self, network: Any, inputs: dict[str, Any]) -> Any:
+        """Run the network as torch has it, on those of `inputs` that the batch has; gives its output, one tensor."""
+        return network(**inputs)[0]
 
     def reduce(self, output: Any, batch: Any) -> Any:
         """
@@ -127,8 +148,12 @@ class Family(Protocol):
         """
         ...
 
-    def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array | list[Any]:
-        """Turn one job's reduced outputs, first axis its items, into what is answered."""
+    def split(self, outputs: Array, batch: Batch) -> Array | list[Any]:
+        """Give each item of a batch its part of the reduced outputs: an array if all are of one shape, else a list."""
+        return outputs
+
+    def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> Array | list[Any]:
+        """Turn one job's outputs, an array or a list as `split` gives them, into what is answered."""
         ...
 
 
@@ -147,11 +172,21 @@ class Engine(Protocol):
         ...
 
 
+class Claim(IntEnum):
+    """How a model's own files say that it is of a family; the strongest claim has it."""
+
+    NONE = 0
+    GENERAL = 1
+    """It is what this family makes of any network of the right kind."""
+    OWN = 2
+    """It has what only this family's models have."""
+
+
 class FamilyModule(Protocol):
     """What a file in workers/families/ has."""
 
-    def serves(self, files: ModelFiles) -> bool:
-        """Whether a model is of this family, by its own files."""
+    def serves(self, files: ModelFiles) -> Claim:
+        """Say whether a model is of this family, by its own files."""
         ...
 
     def describe(self, files: ModelFiles, folder: Path) -> dict[str, Any]:

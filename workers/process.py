@@ -167,12 +167,14 @@ def _description(loaded: LoadedModel) -> dict[str, object]:
     return {
         "family": loaded.family_name,
         "tasks": list(loaded.family.tasks),
+        "modalities": list(loaded.family.modalities),
+        "labels": list(loaded.family.labels),
         "engine": loaded.engine_name,
         "device": loaded.engine.device,
         "dtype": loaded.engine.dtype,
         "max_length": loaded.family.max_length,
         "max_chars": loaded.family.max_chars,
-        "dimensions": loaded.dimensions,
+        "dimensions": loaded.family.dimensions,
         "fingerprint": loaded.fingerprint,
     }
 

@@ -18,6 +18,7 @@ class ModelSettings:
     )
     served_model_name: str = option("The name clients ask for; default: the model's own.", default="")
     revision: str = option("Branch, tag or commit on the hub.", default="")
+    family: str = option("What kind of model it is; auto: its files say.", default="auto", choices=("@families",))
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
     device: str = option("auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps.", default="auto")
     dtype: str = option(

@@ -51,7 +51,7 @@ def _parse(wanted: str) -> int:
 def _text_rows(family: Family) -> Rows:
     """Prepare one text of about _LENGTH tokens."""
     text = "the " * (_LENGTH - 2)
-    return family.prepare(family.head(family.tasks[0], {}), [text], {})
+    return family.prepare(family.head(family.tasks[0], {}), [family.example(text)], {})
 
 
 def _sizes(device: str, rows: Rows, fixed: int) -> Iterator[int]:

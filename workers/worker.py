@@ -212,13 +212,15 @@ class Worker:
         await self._compute(units[:middle])
         await self._compute(units[middle:])
 
-    def _forward(self, rows: list[Rows]) -> Array:
-        return self._engine.run(self._family.collate(rows), self._family.reduce)
+    def _forward(self, rows: list[Rows]) -> Array | list[Any]:
+        batch = self._family.collate(rows)
+        return self._family.split(self._engine.run(batch, self._family.reduce), batch)
 
-    def _scatter(self, units: list[Unit], outputs: Array) -> None:
+    def _scatter(self, units: list[Unit], outputs: Array | list[Any]) -> None:
+        alike = not isinstance(outputs, list)
         for unit, output in zip(units, outputs, strict=True):
             held = unit.held
-            if not held.settled and held.put(unit.item, output):
+            if not held.settled and held.put(unit.item, output, alike):
                 self._finish(held)
 
     def _finish(self, held: Held) -> None:

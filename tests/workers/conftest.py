@@ -53,12 +53,17 @@ def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **set
 def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Family, Engine]:
     """Load a tiny model as `load_model` does."""
     found = prepare_here(folder, engine, **settings)
-    family = make_family("sentence_transformer", found.files)
+    family = make_family(detect(found.files), found.files)
     return family, engine_module(found.engine).load(found.files, family, "cpu", "auto")
 
 
-def embed(family: Family, engine: Engine, texts: Sequence[str], **options: Any) -> Array:
+def run(family: Family, engine: Engine, task: str, items: Sequence[Any], **options: Any) -> Any:
     """Do all that a worker does with one job."""
-    head = family.head("embed", options)
-    rows = family.prepare(head, texts, options)
-    return np.asarray(family.finish(head, engine.run(family.collate([rows]), family.reduce), options))
+    head = family.head(task, options)
+    batch = family.collate([family.prepare(head, items, options)])
+    return family.finish(head, family.split(engine.run(batch, family.reduce), batch), options)
+
+
+def embed(family: Family, engine: Engine, texts: Sequence[str], **options: Any) -> Array:
+    """Do all that a worker does with one job of texts to embed."""
+    return np.asarray(run(family, engine, "embed", texts, **options))

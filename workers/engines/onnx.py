@@ -28,12 +28,14 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
 
     Raises InvalidInput if there is neither such a graph nor weights to export.
     """
-    from infinity_pool.workers.networks.export import OUTPUT, export
+    from infinity_pool.workers.networks.export import export
     from infinity_pool.workers.networks.graph import look
 
+    if not family.output:
+        raise InvalidInput(f"model {files.spec!r} is of a family that runs on torch only", param="engine")
     names = file_names(files.path)
     for name in own_graph(names)[:1]:
-        graph = look(files.path / name)
+        graph = look(files.path / name, family.output)
         fault = graph.fault((*family.inputs, *_DERIVED), any_dtype=not has_weights(names))
         if fault is None:
             return {"own": name, "output": graph.output, "dtype": graph.dtype}
@@ -41,7 +43,7 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
     progress("exporting to ONNX", None)
     export(files, family, folder / _EXPORTED)
     _check(folder / _EXPORTED)
-    return {"own": None, "output": OUTPUT, "dtype": "float32"}
+    return {"own": None, "output": family.output, "dtype": "float32"}
 
 
 def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:

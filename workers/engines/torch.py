@@ -21,17 +21,17 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
 def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     """Load a network on a device."""
     kind = _dtype(device, dtype)
-    return TorchEngine(load_network(files, family.auto_class, kind).to(device), family.inputs, device, kind)
+    return TorchEngine(load_network(files, family.auto_class, kind).to(device), family, device, kind)
 
 
 class TorchEngine:
     """A network of transformers on one device."""
 
-    def __init__(self, network: Any, inputs: tuple[str, ...], device: str, dtype: torch.dtype) -> None:
+    def __init__(self, network: Any, family: Family, device: str, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = str(dtype).removeprefix("torch.")
         self._network = network
-        self._inputs = inputs
+        self._family = family
         if kind_of(device) == "cpu":
             torch.set_num_threads(usable_cpus())
 
@@ -40,7 +40,8 @@ class TorchEngine:
         """Run one batch; `reduce` sees float32 tensors on the device."""
         with device_faults():
             tensors = {name: torch.from_numpy(rows).to(self.device, non_blocking=True) for name, rows in batch.items()}
-            output = self._network(**{name: tensors[name] for name in self._inputs})[0]
+            inputs = {name: tensors[name] for name in self._family.inputs if name in tensors}
+            output = self._family.call(self._network, inputs)
             reduced: Array = reduce(output.float(), tensors).float().cpu().numpy()
             return reduced
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
-from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 
 _WIDTH = 13
 _CHARS_PER_TOKEN = 4
 
 
-def serves(files: ModelFiles) -> bool:
+def serves(files: ModelFiles) -> Claim:
     """Serve no files: the dummy engine alone has this family."""
-    return False
+    return Claim.NONE
 
 
 def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def make(files: ModelFiles) -> Family:
     return Dummy(files)
 
 
-class Dummy:
+class Dummy(Family):
     """Texts in, their lengths out."""
 
     tasks: tuple[str, ...] = ("embed",)

@@ -12,7 +12,7 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
-from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.pooling import pooling_arrays
@@ -25,8 +25,12 @@ _PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
 
-def serves(files: ModelFiles) -> bool:
-    """Whether the first module is a Transformer or, without modules, the network is a plain one of text."""
+def serves(files: ModelFiles) -> Claim:
+    """Claim models whose first module is a Transformer and, without modules, any plain network of text."""
+    return Claim.GENERAL if _serves(files) else Claim.NONE
+
+
+def _serves(files: ModelFiles) -> bool:
     if modules := modules_of(files.path):
         described = read_object(files.path / "config_sentence_transformers.json")
         kind = modules[0][0]
@@ -74,7 +78,7 @@ def _default_steps(files: ModelFiles, facts: dict[str, Any]) -> list[Step]:
     return [{"kind": "Pooling", "number": 1, "modes": [mode], "include_prompt": True}]
 
 
-class SentenceTransformer:
+class SentenceTransformer(Family):
     """Texts in, one vector each out: equal to sentence-transformers' `encode`."""
 
     tasks: tuple[str, ...] = ("embed",)

@@ -12,10 +12,10 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.files.content import definition, file_names, has_weights
-from infinity_pool.workers.interface import Batch, Engine, Family, Head, ModelFiles, Progress
+from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models.choices import engine_module
 
-_TOLERANCE = 1e-5  # of any number of a float32 vector
+_TOLERANCE = 1e-5  # of any number of a float32 vector, or relative to it where it is over 1
 _LARGEST = 2 * 2**30  # bytes of weights; beyond, exporting takes minutes and a second copy of the disk's space
 _SECONDS = 1.0  # of running both engines in turn
 _SENTENCE = "Il pleut sur la ville; the quick brown fox jumps over 12 lazy dogs, and nobody (not even she) minded! "
@@ -39,6 +39,8 @@ def choose(
         return {"engine": "onnx", "reason": "the model has no weights for torch"}
     if why := _only_torch(torch_files, device, dtype):
         return {"engine": "torch", "reason": why}
+    if not family.output:
+        return {"engine": "torch", "reason": "torch is the engine for this family"}
     try:
         onnx_files = converted("onnx")
         onnx = engine_module("onnx").load(onnx_files, family, device, dtype)
@@ -60,8 +62,8 @@ def _only_torch(files: ModelFiles, device: str, dtype: str) -> str | None:
 
 
 def _race(engines: dict[str, Engine], family: Family) -> dict[str, Any]:
-    head = Head(family.tasks[0])
-    batches = [family.collate([family.prepare(head, texts, {})]) for texts in _PROBES]
+    head = family.head(family.tasks[0], {})
+    batches = [family.collate([family.prepare(head, [*map(family.example, texts)], {})]) for texts in _PROBES]
     reference = _run(engines["torch"], batches, family)
     try:
         vectors = _run(engines["onnx"], batches, family)
@@ -70,7 +72,7 @@ def _race(engines: dict[str, Engine], family: Family) -> dict[str, Any]:
             raise
         # a graph that traced wrong fails in ways of its own
         return {"engine": "torch", "reason": f"onnx cannot run it: {error}"}
-    difference = float(np.abs(vectors - reference).max())
+    difference = float((np.abs(vectors - reference) / np.maximum(1, np.abs(reference))).max())
     if not difference <= _TOLERANCE:  # NaN is no agreement
         return {"engine": "torch", "reason": f"onnx differs from torch by {difference:.1e}"}
     seconds = _time(engines, batches, family)

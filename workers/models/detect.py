@@ -1,4 +1,4 @@
-"""Which family a model is of: each family says, from the model's own files, whether it serves it."""
+"""Which family a model is of: each says, from the model's own files, whether it is one of its own."""
 
 from pathlib import PurePosixPath
 
@@ -10,9 +10,9 @@ from infinity_pool.workers.models.choices import FAMILIES, family_module
 
 def detect(files: ModelFiles) -> str:
     """Name the family that serves a model; raises InvalidInput, saying what was found, if none does."""
-    for name in FAMILIES:
-        if family_module(name).serves(files):
-            return name
+    claims = {name: family_module(name).serves(files) for name in FAMILIES}
+    if any(claims.values()):
+        return max(claims, key=lambda name: claims[name])
     raise InvalidInput(
         f"model {files.spec!r} is of no family that is served ({', '.join(FAMILIES)}): it has {_found(files)}",
         param="model",

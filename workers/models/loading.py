@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.devices import share_cores
@@ -25,7 +23,7 @@ from infinity_pool.workers.files.cache import (
 )
 from infinity_pool.workers.files.content import content_hash, definition, file_names, own_graph
 from infinity_pool.workers.files.locate import locate
-from infinity_pool.workers.interface import Engine, Family, Head, ModelFiles, Progress
+from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import detect
@@ -36,7 +34,7 @@ __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
 _log = logging.getLogger(__name__)
 
 _DUMMY = "dummy"
-_MADE_SINCE = 2  # to be raised when what is made of a model changes
+_MADE_SINCE = 3  # to be raised when what is made of a model changes
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class LoadedModel:
     family: Family
     engine_name: str
     engine: Engine
-    dimensions: int
     fingerprint: str
 
 
@@ -74,6 +71,8 @@ def load_model(settings: ModelSettings, device: str, progress: Progress) -> Load
     """
     if settings.engine not in ("auto", *ENGINES):
         raise InvalidInput(f"no engine {settings.engine!r}; there are auto, {', '.join(ENGINES)}", param="engine")
+    if settings.family not in ("auto", *FAMILIES):
+        raise InvalidInput(f"no family {settings.family!r}; there are auto, {', '.join(FAMILIES)}", param="family")
     share_cores()
     if settings.engine == _DUMMY:
         return _load(_dummy(settings), device, settings.dtype, progress)
@@ -98,10 +97,10 @@ def _load(prepared: "_Prepared", device: str, dtype: str, progress: Progress) ->
     progress(f"loading with {engine_name}", None)
     family = make_family(family_name, files)
     engine = engine_module(engine_name).load(files, family, device, dtype)
-    dimensions = _dimensions(family, engine)
+    _try(family, engine)
     about = {name: fact for name, fact in files.extra.items() if name != engine_name}
-    fingerprint = key_of(content, family_name, about, family.max_length, dimensions, engine.dtype)
-    return LoadedModel(files, family_name, family, engine_name, engine, dimensions, fingerprint)
+    fingerprint = key_of(content, family_name, about, family.max_length, family.dimensions, engine.dtype)
+    return LoadedModel(files, family_name, family, engine_name, engine, fingerprint)
 
 
 def _dummy(settings: ModelSettings) -> _Prepared:
@@ -120,7 +119,7 @@ class _Located(NamedTuple):
 def _find(settings: ModelSettings, progress: Progress) -> _Located:
     progress("finding the model", None)
     files = locate(settings, progress)
-    family_name = detect(files)
+    family_name = detect(files) if settings.family == "auto" else settings.family
     root = cache_root(settings.cache_dir)
     names = file_names(files.path)
     with surroundings(root):
@@ -156,7 +155,8 @@ def _alone(folder: Path, progress: Progress) -> AbstractContextManager[None]:
     return alone(folder / LOCK, lambda: progress("waiting for a process that prepares this model", None))
 
 
-def _dimensions(family: Family, engine: Engine) -> int:
-    head = Head(family.tasks[0])
-    batch = family.collate([family.prepare(head, ["a first text"], {})])
-    return int(np.shape(family.finish(head, engine.run(batch, family.reduce), {}))[-1])
+def _try(family: Family, engine: Engine) -> None:
+    """Run it once: what cannot work ends the start, not the first request."""
+    head = family.head(family.tasks[0], {})
+    batch = family.collate([family.prepare(head, [family.example("a first text")], {})])
+    family.finish(head, family.split(engine.run(batch, family.reduce), batch), {})

@@ -8,8 +8,11 @@ import onnx
 
 from infinity_pool.broker.errors import InvalidInput
 
-HIDDEN_STATES = ("last_hidden_state", "token_embeddings")
-"""Names of the output that has one vector a token; another name will do if it has three axes."""
+_OUTPUTS = {"last_hidden_state": ("token_embeddings",)}
+"""Other names that an output goes by; any name will do if the output has as many axes."""
+
+_AXES = {"last_hidden_state": 3, "logits": 2}
+_MEANING = {"last_hidden_state": "vector for each token", "logits": "score for each item"}
 
 _QUANTISED = {
     "DequantizeLinear",
@@ -31,32 +34,34 @@ _DTYPES = {
 
 
 class Graph(NamedTuple):
-    """What an ONNX file takes and gives: `output` is the one with a vector a token, None if there is none."""
+    """What an ONNX file takes and gives: `output` is the one that is `wanted`, None if there is none."""
 
     inputs: tuple[str, ...]
     output: str | None
+    wanted: str
     dtype: str
 
     def fault(self, known: Sequence[str], any_dtype: bool) -> str | None:
         """Say what keeps it from giving the network's own output for these inputs, in float32; None if nothing does."""
         if self.output is None:
-            return "gives no vector for each token"
+            return f"gives no {_MEANING[self.wanted]}"
         if strange := sorted(set(self.inputs) - set(known)):
             return f"takes {', '.join(strange[:3])}, which no text has"
         return None if any_dtype or self.dtype == "float32" else f"is {self.dtype}, not float32"
 
 
-def look(path: Path) -> Graph:
-    """Read an ONNX file; raises InvalidInput if it is none."""
+def look(path: Path, wanted: str) -> Graph:
+    """Read an ONNX file, for what a family calls its output; raises InvalidInput if it is none."""
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except Exception as error:  # the parser's own class is of protobuf's, which changes it
         raise InvalidInput(f"{path} is no ONNX file: {error}", param="model") from error
     stored = {tensor.name for tensor in graph.initializer}
     ranks = {node.name: len(node.type.tensor_type.shape.dim) for node in graph.output}
-    named = [name for name in (*HIDDEN_STATES, *ranks) if ranks.get(name) == 3]
+    names = (wanted, *_OUTPUTS.get(wanted, ()), *ranks)
+    named = [name for name in names if ranks.get(name) == _AXES[wanted]]
     inputs = tuple(node.name for node in graph.input if node.name not in stored)
-    return Graph(inputs, named[0] if named else None, _dtype(graph))
+    return Graph(inputs, named[0] if named else None, wanted, _dtype(graph))
 
 
 def _dtype(graph: onnx.GraphProto) -> str:

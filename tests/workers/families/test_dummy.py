@@ -17,7 +17,7 @@ def test_each_number_is_the_texts_length(dummy: LoadedModel) -> None:
 
     assert vectors.dtype == np.float32
     assert vectors.tolist() == [[0.0] * 13, [4.0] * 13, [41.0] * 13]
-    assert (dummy.dimensions, dummy.family_name, dummy.engine_name) == (13, "dummy", "dummy")
+    assert (dummy.family.dimensions, dummy.family_name, dummy.engine_name) == (13, "dummy", "dummy")
 
 
 def test_tokens_are_four_characters_and_the_limit_counts(dummy: LoadedModel) -> None:

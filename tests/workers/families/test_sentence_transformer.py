@@ -196,7 +196,7 @@ def test_minilm(minilm: LoadedModel) -> None:
     expected = reference(minilm.files.path)
 
     np.testing.assert_allclose(embed(minilm.family, minilm.engine, TEXTS), expected, atol=1e-5)
-    assert (minilm.dimensions, minilm.family.max_length) == (384, 256)
+    assert (minilm.family.dimensions, minilm.family.max_length) == (384, 256)
 
 
 def test_dimensions_are_cut_and_normalised_again(minilm: LoadedModel) -> None:
