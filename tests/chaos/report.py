@@ -1,15 +1,17 @@
 """What became of everything, as tables that can stand in a document."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.end_to_end.baseline import Baseline
+from tests.end_to_end.baseline import Baseline, back_to
 from tests.end_to_end.load import Tally
 
+_CHANNEL_EXPIRY = 20.0  # s, for what a killed API has left
 _REFUSALS = {429, 503}
 """Answers that say no, in time, and when to try again; any other is a failure."""
 
@@ -24,6 +26,15 @@ class Part:
     before: Baseline | None = None
     after: Baseline | None = None
     failures: list[str] = field(default_factory=list)
+
+    async def come_back(self, now: Callable[[], Baseline], growth: float = 30.0) -> None:
+        """Wait until all is as before, with `growth` MiB to spare for each process; what is not is a failure."""
+        assert self.before is not None
+        try:
+            self.after = await back_to(self.before, now, _CHANNEL_EXPIRY, growth=growth)
+        except AssertionError as error:
+            self.after = now()
+            self.failures.append(str(error))
 
     def verdict(self) -> list[str]:
         """Say what was not as it must be; nothing if all was."""
