@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from infinity_pool.cli.bench.load import Amount, Outcome, Target, run
+from infinity_pool.cli.bench.models import only_model
 from infinity_pool.cli.bench.report import Bare, Report, Row
 from infinity_pool.cli.bench.scenarios import SCENARIOS, Clients, Scenario
 from infinity_pool.cli.bench.settings import BenchSettings
@@ -86,11 +87,24 @@ def _scenarios(names: str) -> dict[str, Scenario]:
 
 
 def _targets(settings: BenchSettings) -> list[Target]:
-    first = Target(settings.url.rstrip("/") + settings.prefix, settings.model, settings.api_key)
+    """Give the servers, each with a model: the one that was named, or else the only one that it serves."""
+    url, key = _base("--url", settings.url) + settings.prefix, settings.api_key
+    first = Target(url, settings.model or only_model(url, key), key)
     if not settings.compare:
         return [first]
-    model = settings.compare_model or settings.model
-    return [first, Target(settings.compare.rstrip("/"), model, settings.compare_api_key or settings.api_key)]
+    url, key = _base("--compare", settings.compare), settings.compare_api_key or key
+    return [first, Target(url, settings.compare_model or only_model(url, key, usual=first.model), key)]
+
+
+def _base(option: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the port is no number
+        usable = False
+    if not usable:
+        raise click.UsageError(f"{option} {url!r} is no URL of a server, such as http://127.0.0.1:7997")
+    return url.rstrip("/")
 
 
 async def _bare(settings: BenchSettings, progress: Progress) -> dict[str, float]:

@@ -11,11 +11,14 @@ class BenchSettings:
     """Which servers, which load, and how much of it."""
 
     url: str = option("The server.", default="http://127.0.0.1:7997")
-    model: str = option("The model to ask for.", default="minilm")
+    model: str = option("The model to ask for; default: the only one that the server has.", default="")
     api_key: str = option("The server's key.", default="", secret=True)
     prefix: str = option("What comes before /embeddings in the server's paths, such as /v1.", default="")
     compare: str = option("A second server, with its prefix if it has one; each scenario is run on both.", default="")
-    compare_model: str = option("The model to ask the second server for; default: the same.", default="")
+    compare_model: str = option(
+        "The model to ask the second server for; default: the same if it has that, else the only one it has.",
+        default="",
+    )
     compare_api_key: str = option("The second server's key; default: the same.", default="", secret=True)
     raw: str = option("Also run this model (a folder, hub id or package:…) bare, with no server.", default="")
     raw_engine: str = option("What runs the bare model.", default="onnx", choices=("onnx", "torch"))
