@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -62,27 +62,47 @@ class Crowd:
     """Clients of one kind, each with a connection of its own."""
 
     def __init__(self, target: Target, clients: Clients, seed: int) -> None:
+        self.clients = clients
         self._target = target
-        self._clients = clients
         self._rng = random.Random(seed)  # noqa: S311 - it draws words, not secrets
         self._connections: list[Connection | None] = [None] * clients.count
+        self._began = [0.0] * clients.count  # when each client sent what it waits for
+        self._sent = asyncio.Event()
 
     def requests(self) -> Iterator[bytes]:
         """Make requests, all of them different, without end."""
         while True:
-            yield self._target.request(texts(self._rng, self._clients.lengths, self._clients.items))
+            yield self._target.request(texts(self._rng, self.clients.lengths, self.clients.items))
 
     async def send(self, requests: Iterable[bytes], measured: Measured) -> None:
         """Send requests, each client one at a time, until there are no more."""
         queue = iter(requests)
         started = time.perf_counter()
-        await asyncio.gather(*(self._client(number, queue, measured) for number in range(self._clients.count)))
+        await asyncio.gather(*(self._client(number, queue, measured) for number in range(self.clients.count)))
         measured.seconds = time.perf_counter() - started
 
-    async def warm_up(self) -> None:
-        """Open the connections and have the server run a few requests that do not count."""
-        few = itertools.islice(self.requests(), max(_WARM_UP, 2 * self._clients.count))
-        await self.send(few, Measured(self._clients.items))
+    async def warm_up(self) -> Measured | None:
+        """Open the connections and run a few requests that do not count; give what was seen if all of them failed."""
+        few = itertools.islice(self.requests(), max(_WARM_UP, 2 * self.clients.count))
+        measured = Measured(self.clients.items)
+        await self.send(few, measured)
+        return None if measured.latencies else measured
+
+    @asynccontextmanager
+    async def busy(self) -> AsyncIterator[Measured]:
+        """Keep the server busy meanwhile, and give what is measured so far."""
+        measured = Measured(self.clients.items)
+        requests = itertools.cycle(list(itertools.islice(self.requests(), _BEHIND)))
+        async with asyncio.TaskGroup() as group:  # what breaks there ends us too, and nobody waits for it in vain
+            sending = group.create_task(self.send(requests, measured))
+            yield measured
+            sending.cancel()
+
+    async def have_begun_after(self, moment: float) -> None:
+        """Wait until no client waits any more for what it sent before a moment."""
+        while min(self._began) < moment:
+            self._sent.clear()
+            await self._sent.wait()
 
     def close(self) -> None:
         """Close the connections."""
@@ -92,7 +112,8 @@ class Crowd:
 
     async def _client(self, number: int, requests: Iterator[bytes], measured: Measured) -> None:
         for request in requests:
-            started = time.perf_counter()
+            started = self._began[number] = time.perf_counter()
+            self._sent.set()
             try:
                 async with asyncio.timeout(_TIMEOUT):
                     connection = self._connections[number] or await self._connect(number)
@@ -102,7 +123,7 @@ class Crowd:
                 measured.errors[type(error).__name__] += 1
                 continue
             if answer.status == 200:
-                measured.latencies.append(time.perf_counter() - started)
+                measured.add(started, time.perf_counter())
             else:
                 measured.errors[f"{answer.status} {answer.start.decode(errors='replace')}"] += 1
 
@@ -120,50 +141,48 @@ async def run(target: Target, scenario: Scenario, amount: Amount, tell: Callable
     """
     Run a scenario; `tell` is called now and then with the part of it that is done.
 
+    Where a whole warm-up fails, its errors are the outcome: a server that only refuses is not kept busy with that.
     Raises OSError if the server cannot be reached at all.
     """
     (await Connection.open(target.url)).close()
-    front = Crowd(target, scenario.clients, amount.seed)
-    measured = Measured(scenario.clients.items)
+    with closing(Crowd(target, scenario.clients, amount.seed)) as front:
+        if scenario.behind is None:
+            return Outcome(await front.warm_up() or await _measure(front, amount, tell))
+        with closing(Crowd(target, scenario.behind, amount.seed + 1)) as behind:
+            return await _measure_both(front, behind, amount, tell)
+
+
+async def _measure_both(front: Crowd, behind: Crowd, amount: Amount, tell: Callable[[float], None]) -> Outcome:
+    """Measure clients and those that keep the server busy behind them, over the same time."""
+    if failed := await behind.warm_up():
+        return Outcome(Measured(front.clients.items), failed)
+    async with behind.busy() as meanwhile:
+        if failed := await front.warm_up():
+            return Outcome(failed, Measured(behind.clients.items))
+        measured = await _measure(front, amount, tell)
+        until = time.perf_counter()
+        await behind.have_begun_after(until)  # still busy, so that what spans the end is not hurried
+    return Outcome(measured, meanwhile.within(until - measured.seconds, until))
+
+
+async def _measure(crowd: Crowd, amount: Amount, tell: Callable[[float], None]) -> Measured:
+    measured = Measured(crowd.clients.items)
+    requests, part = _prepare(crowd, measured, amount)
+    telling = asyncio.create_task(_tell(tell, part))
     try:
-        async with _behind(target, scenario.behind, amount.seed + 1) as behind:
-            await front.warm_up()
-            earlier = len(behind.latencies) if behind else 0
-            requests, part = _prepare(front, measured, amount)
-            telling = asyncio.create_task(_tell(tell, part))
-            await front.send(requests, measured)
-            telling.cancel()
-            return Outcome(measured, behind.since(earlier, measured.seconds) if behind else None)
+        await crowd.send(requests, measured)
     finally:
-        front.close()
+        telling.cancel()
+    return measured
 
 
-def _prepare(front: Crowd, measured: Measured, amount: Amount) -> tuple[Iterable[bytes], Callable[[], float]]:
+def _prepare(crowd: Crowd, measured: Measured, amount: Amount) -> tuple[Iterable[bytes], Callable[[], float]]:
     """Give the requests to send, and what says which part of them is done."""
     if amount.seconds is None:
-        return list(itertools.islice(front.requests(), amount.requests)), lambda: measured.answers / amount.requests
+        return list(itertools.islice(crowd.requests(), amount.requests)), lambda: measured.answers / amount.requests
     started, seconds = time.perf_counter(), amount.seconds
-    in_time = itertools.takewhile(lambda _: time.perf_counter() - started < seconds, front.requests())
+    in_time = itertools.takewhile(lambda _: time.perf_counter() - started < seconds, crowd.requests())
     return in_time, lambda: (time.perf_counter() - started) / seconds
-
-
-@asynccontextmanager
-async def _behind(target: Target, clients: Clients | None, seed: int) -> AsyncIterator[Measured | None]:
-    """Keep the server busy meanwhile, and give what the clients that do so measure."""
-    if clients is None:
-        yield None
-        return
-    crowd = Crowd(target, clients, seed)
-    measured = Measured(clients.items)
-    await crowd.warm_up()
-    requests = itertools.cycle(list(itertools.islice(crowd.requests(), _BEHIND)))
-    sending = asyncio.create_task(crowd.send(requests, measured))
-    try:
-        yield measured
-    finally:
-        sending.cancel()
-        await asyncio.wait([sending])
-        crowd.close()
 
 
 async def _tell(tell: Callable[[float], None], part: Callable[[], float]) -> None:

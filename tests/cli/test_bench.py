@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import click
 import pytest
 from aiohttp import web
 from rich.console import Console
@@ -20,6 +21,7 @@ from infinity_pool.cli.bench.connection import Connection
 from infinity_pool.cli.bench.corpus import texts
 from infinity_pool.cli.bench.load import Amount, Target, run
 from infinity_pool.cli.bench.measured import Measured
+from infinity_pool.cli.bench.models import only_model
 from infinity_pool.cli.bench.report import Bare, Report, Row
 from infinity_pool.cli.bench.scenarios import SCENARIOS, Clients, Scenario
 
@@ -147,6 +149,45 @@ async def test_those_behind_are_measured_while_those_in_front_are() -> None:
     assert outcome.behind.items == 10
 
 
+async def test_what_spans_an_edge_of_the_time_counts_in_part() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.3 if len((await request.json())["input"]) == 10 else 0.001)
+        return web.Response(body=b"{}")
+
+    async with served(answer) as url:
+        scenario = Scenario("", Clients(1, 1, "short"), 0, behind=Clients(30, 10, "short"))
+        outcome = await run(Target(url, "m"), scenario, Amount(1, seconds=0.5), lambda part: None)
+    assert outcome.behind
+    assert outcome.behind.requests_per_second == pytest.approx(100, rel=0.1)  # whole ones would be 60 or 120
+
+
+def test_the_part_of_a_request_within_a_time() -> None:
+    measured = Measured(8)
+    for started, ended in ((0.0, 4.0), (2.0, 6.0), (3.5, 4.5), (0.0, 2.0), (7.0, 8.0)):
+        measured.add(started, ended)
+    inside = measured.within(3.0, 5.0)
+    assert inside.items_per_second == pytest.approx(8 * (0.25 + 0.5 + 1.0) / 2)
+    assert inside.latencies == [4.0, 1.0]
+
+
+@pytest.mark.parametrize("behind", [None, Clients(2, 4, "short")])
+async def test_a_server_that_only_refuses_is_left_alone_after_the_warm_up(behind: Clients | None) -> None:
+    asked = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        return web.json_response({"error": "no such model"}, status=404)
+
+    async with served(answer) as url:
+        scenario = Scenario("", Clients(2, 1, "short"), 0, behind)
+        outcome = await run(Target(url, "m"), scenario, Amount(1000, seconds=60.0), lambda part: None)
+    refused = outcome.behind or outcome.front
+    assert refused.errors == Counter({'404 {"error": "no such model"}': 20})
+    assert not refused.latencies
+    assert asked == 20
+
+
 def test_percentiles_are_in_milliseconds() -> None:
     measured = Measured(1, seconds=2.0, latencies=[each / 1000 for each in range(100, 0, -1)])
     assert [measured.percentile(percent) for percent in (50, 95, 99)] == pytest.approx([51, 96, 100])
@@ -169,8 +210,61 @@ def test_the_table_has_ratios_to_the_other_server_and_to_the_bare_model() -> Non
     assert report.to_json()[1]["items_per_s"] == 200
 
 
+@asynccontextmanager
+async def listing(models: object, status: int = 200) -> AsyncIterator[str]:
+    """Serve a list of models, for those who have the key, and give the URL."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        allowed = request.headers.get("Authorization") == "Bearer key"
+        return web.json_response(models, status=status if allowed else 401)
+
+    app = web.Application()
+    app.router.add_get("/v1/models", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+ONE: dict[str, object] = {"data": [{"id": "org/one"}, {"id": "gone", "ready": False}]}
+TWO: dict[str, object] = {"data": [{"id": "a"}, {"id": "b"}]}
+
+
+@pytest.mark.parametrize(
+    ("models", "status", "usual", "found"),
+    [
+        (ONE, 200, "", "org/one"),
+        (ONE, 200, "other", "org/one"),
+        ([{"id": "bare"}], 200, "", "bare"),
+        (TWO, 200, "b", "b"),
+        ({}, 200, "usual", "usual"),
+        (ONE, 404, "usual", "usual"),
+    ],
+)
+async def test_the_model_is_the_only_one_there_is(models: object, status: int, usual: str, found: str) -> None:
+    async with listing(models, status) as url:
+        for base in (url, f"{url}/v1"):
+            assert await asyncio.to_thread(only_model, base, "key", usual=usual) == found
+
+
+@pytest.mark.parametrize(
+    ("models", "key", "usual", "complaint"),
+    [
+        (TWO, "key", "", "serves a, b: choose one with --model"),
+        (TWO, "key", "c", "serves a, b: choose one with --compare-model"),
+        ({}, "key", "", "name it with --model"),
+        (ONE, "wrong", "", "401"),
+    ],
+)
+async def test_where_the_choice_is_not_ours(models: object, key: str, usual: str, complaint: str) -> None:
+    async with listing(models) as url:
+        with pytest.raises(click.UsageError, match=complaint):
+            await asyncio.to_thread(only_model, url, key, usual=usual)
+
+
 def bench(*options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "infinity_pool.cli.main", "bench", "--model", "dummy", *options]
+    command = [sys.executable, "-m", "infinity_pool.cli.main", "bench", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
 
@@ -194,14 +288,18 @@ def test_a_real_machine_beside_another_way_into_it(dummy: Serving, tmp_path: Pat
 
 
 def test_errors_are_shown_and_fail_the_run(dummy: Serving) -> None:
-    shown = bench("--url", dummy.url, "--scenario", "s1", "--requests", "5")  # without the key
+    shown = bench("--url", dummy.url, "--model", "dummy", "--scenario", "s1", "--requests", "5")  # without the key
     assert shown.returncode == 1
-    assert "5 x 401" in shown.stderr
+    assert "20 x 401" in shown.stderr  # the warm-up, and no more
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
-    [(["--scenario", "s1,s9"], "'s9'"), (["--url", "http://127.0.0.1:1"], "127.0.0.1")],
+    [
+        (["--scenario", "s1,s9"], "'s9'"),
+        (["--url", "http://127.0.0.1:1"], "http://127.0.0.1:1 cannot be asked for its models"),
+        (["--url", "127.0.0.1:7997"], "is no URL of a server"),
+    ],
 )
 def test_what_cannot_be_run_is_told_in_a_line(options: list[str], complaint: str) -> None:
     shown = bench(*options)
