@@ -33,7 +33,7 @@ def run_in_child(function: Callable[..., T], *args: Any, progress: Progress) -> 
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(sender, function, args), name=function.__name__, daemon=True)
+    child = context.Process(target=_run, args=(sender, function, args), name=function.__name__)  # may have its own
     child.start()
     sender.close()
     try:

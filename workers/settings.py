@@ -7,6 +7,9 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
 
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+"""The number formats there are to choose from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
@@ -24,7 +27,7 @@ class ModelSettings:
     dtype: str = option(
         "Number format; auto: float32 on CPU, half precision on a GPU.",
         default="auto",
-        choices=("auto", "float32", "bfloat16", "float16"),
+        choices=DTYPES,
     )
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)

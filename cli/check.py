@@ -1,0 +1,94 @@
+"""infinity check: what a model is, and what can run it here, without serving it."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+
+from infinity_pool.broker.errors import InfinityError
+from infinity_pool.cli.console import console
+from infinity_pool.cli.logs import start_logging
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.workers.models.check import About, Trial, combinations, look, trials
+from infinity_pool.workers.settings import ModelSettings
+
+
+@click.command(params=settings_options(ModelSettings))
+def command(**values: Any) -> None:
+    """Say what a model is, and try each engine, device and number format on it, without serving it."""
+    settings = read(ModelSettings, values)
+    start_logging("error", "text")
+    try:
+        settings.check()
+        ran = _check(settings)
+    except InfinityError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    sys.exit(0 if ran else 1)
+
+
+def _check(settings: ModelSettings) -> bool:
+    with Console(stderr=True).status("finding the model") as status:
+        about = look(settings, _shown(status, ""))
+        found: list[Trial] = []
+        tasks: tuple[str, ...] = ()
+        modalities: tuple[str, ...] = ()
+        count = len(combinations(settings))
+        for trial, its_tasks, its_modalities in trials(settings, _shown(status, f"of {count}: ", found)):
+            found.append(trial)
+            tasks, modalities = its_tasks or tasks, its_modalities or modalities
+    console().print(_facts(settings, about, tasks, modalities))
+    console().print(table(found))
+    return any(not trial.refused for trial in found)
+
+
+def _shown(status: Status, lead: str, done: Sequence[Trial] = ()) -> Any:
+    def show(stage: str, part: float | None) -> None:
+        place = f"{len(done) + 1} {lead}" if lead else ""
+        status.update(escape(f"{place}{stage}" + (f" {part:.0%}" if part is not None else "")))
+
+    return show
+
+
+def _facts(settings: ModelSettings, about: About, tasks: Sequence[str], modalities: Sequence[str]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("model", settings.model),
+        ("family", about.family),
+        ("tasks", ", ".join(tasks) or "unknown, as nothing could run it"),
+        ("takes", ", ".join(modalities)),
+        ("licence", about.licence),
+        ("files", _bytes(about.size)),
+    ):
+        grid.add_row(name, escape(value))
+    return grid
+
+
+def table(found: Sequence[Trial]) -> Table:
+    """Draw the trials, one a row."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("engine", "device", "dtype"):
+        table.add_column(heading)
+    table.add_column("runs", overflow="fold")
+    for heading in ("to torch float32", "time", "memory"):
+        table.add_column(heading, justify="right")
+    for one in found:
+        figures = ("", "", "") if one.refused else _figures(one)
+        table.add_row(one.engine, one.device, one.dtype, escape(one.refused or "yes"), *figures)
+    return table
+
+
+def _figures(trial: Trial) -> tuple[str, str, str]:
+    cosine = "not run" if math.isnan(trial.cosine) else f"{trial.cosine:.6f}"
+    return cosine, f"{1e3 * trial.seconds:.1f} ms", _bytes(trial.memory)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"

@@ -1,0 +1,33 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.workers.conftest import MINILM
+
+
+def check(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "infinity_pool.cli.main", "check", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def row(output: str, *cells: str) -> str:
+    (found,) = (line for line in output.splitlines() if line.split()[: len(cells)] == [*cells])
+    return found
+
+
+def test_says_what_a_model_is_and_what_runs_it(tmp_path: Path) -> None:
+    ended = check("--model", MINILM, "--dtype", "float16", "--cache-dir", str(tmp_path))
+
+    assert ended.returncode == 0, ended.stderr
+    facts = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines()[:6])
+    assert (facts["family"].strip(), facts["tasks"].strip()) == ("sentence_transformer", "embed")
+    assert facts["licence"].strip() == "apache-2.0"
+    assert " yes " in row(ended.stdout, "torch", "cpu", "float16")
+    assert "the onnx engine runs float32, not float16" in row(ended.stdout, "onnx", "cpu", "float16")
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    ended = check("--model", str(tmp_path / "none"))
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "does not exist" in ended.stderr

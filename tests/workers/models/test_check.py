@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.models.check import _licence, _worst_cosine, combinations
+from infinity_pool.workers.settings import ModelSettings
+
+
+def test_the_reference_is_tried_first() -> None:
+    assert combinations(ModelSettings(model="m"))[0] == ("torch", "cpu", "float32")
+    assert combinations(ModelSettings(model="m", engine="onnx", dtype="float32")) == [("onnx", "cpu", "float32")]
+
+
+def test_vectors_are_compared_by_angle_and_scores_by_value() -> None:
+    one, other = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
+
+    assert _worst_cosine([one, one], [one, other]) == pytest.approx(0.5**0.5)
+    assert _worst_cosine([np.array([0.5])], [np.array([0.75])]) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("files", "licence"),
+    [
+        ({"README.md": "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none"}, "apache-2.0"),
+        ({"README.md": "---\nlicense: other\nlicense_name: 'its own'\n---"}, "its own"),
+        ({"README.md": "no front matter\nlicense: mit", "LICENSE": ""}, "see its LICENSE file"),
+        ({}, "not named"),
+    ],
+)
+def test_licence(tmp_path: Path, files: dict[str, str], licence: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    assert _licence(ModelFiles(tmp_path, {}, "model")) == licence

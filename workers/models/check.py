@@ -1,0 +1,154 @@
+"""Tries what could run a model, each engine and number format in a process of its own, and says how each did."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infinity_pool.broker.errors import InfinityError
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.child import run_in_child
+from infinity_pool.workers.devices import expand
+from infinity_pool.workers.files.content import definition, file_names
+from infinity_pool.workers.files.locate import locate
+from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
+from infinity_pool.workers.models.choices import ENGINES
+from infinity_pool.workers.models.detect import detect
+from infinity_pool.workers.models.loading import load_model
+from infinity_pool.workers.settings import DTYPES, ModelSettings
+
+_LICENCE_KEYS = ("license:", "license_name:")
+_REFERENCE = ("torch", "float32")
+_TEXTS = ("hello", "What is the capital of France?", "数千年来,人们一直在观察星空。", "Il pleut sur la ville. " * 20)
+_REPEATS = 5
+
+
+class About(NamedTuple):
+    """What a model's files say before anything is loaded: `licence` as its card has it, `size` in bytes."""
+
+    family: str
+    licence: str
+    size: int
+
+
+class Trial(NamedTuple):
+    """
+    How one engine, device and number format did; `refused` says why where it cannot.
+
+    `cosine` is the worst to torch in float32 of some texts' outputs (NaN where that did not run), `seconds` the best
+    time for all of these, and `memory` what the process took at most, in bytes.
+    """
+
+    engine: str
+    device: str
+    dtype: str
+    refused: str = ""
+    cosine: float = float("nan")
+    seconds: float = 0.0
+    memory: int = 0
+
+
+class _Ran(NamedTuple):
+    tasks: tuple[str, ...]
+    modalities: tuple[str, ...]
+    rows: list[Array]
+    seconds: float
+    memory: int
+
+
+def look(settings: ModelSettings, progress: Progress) -> About:
+    """Find a model and say what its files tell; raises InvalidInput if it is of no family that is served."""
+    files = locate(settings, progress)
+    size = sum((files.path / name).stat().st_size for name in definition(file_names(files.path)))
+    return About(detect(files) if settings.family == "auto" else settings.family, _licence(files), size)
+
+
+def combinations(settings: ModelSettings) -> list[tuple[str, str, str]]:
+    """Give each engine, device and dtype that could be tried here, the one that others are compared with first."""
+    engines = [name for name in ENGINES if name != "dummy"] if settings.engine == "auto" else [settings.engine]
+    devices = dict.fromkeys(["cpu", *expand("auto")]) if settings.device == "auto" else expand(settings.device)
+    dtypes = [name for name in DTYPES if name != "auto"] if settings.dtype == "auto" else [settings.dtype]
+    found = list(product(engines, devices, dtypes))
+    return sorted(found, key=lambda one: (one[0], one[2]) != _REFERENCE)
+
+
+def trials(settings: ModelSettings, progress: Progress) -> Iterator[tuple[Trial, tuple[str, ...], tuple[str, ...]]]:
+    """Try each combination; gives how it did, and the tasks and modalities of the model where it ran."""
+    reference: list[Array] | None = None
+    for engine, device, dtype in combinations(settings):
+        wanted = replace(settings, engine=engine, device=device, dtype=dtype)
+        try:
+            ran = run_in_child(_run, wanted, device, progress=progress)
+        except InfinityError as error:
+            yield Trial(engine, device, dtype, refused=error.message), (), ()
+            continue
+        if (engine, dtype) == _REFERENCE and reference is None:
+            reference = ran.rows
+        cosine = _worst_cosine(ran.rows, reference) if reference else float("nan")
+        yield Trial(engine, device, dtype, "", cosine, ran.seconds, ran.memory), ran.tasks, ran.modalities
+
+
+def _run(settings: ModelSettings, device: str, progress: Progress) -> _Ran:
+    loaded = load_model(settings, device, progress)
+    progress("running", None)
+    family = loaded.family
+    rows = [_outputs(family, loaded.engine, text) for text in _TEXTS]
+    seconds = min(_timed(family, loaded.engine) for _ in range(_REPEATS))
+    loaded.engine.close()
+    return _Ran(family.tasks, family.modalities, rows, seconds, _peak_memory())
+
+
+def _outputs(family: Family, engine: Engine, text: str) -> Array:
+    """Give the reduced output of one text, as one vector of numbers, whatever the family."""
+    head = family.head(family.tasks[0], {})
+    batch = family.collate([family.prepare(head, [family.example(text)], {})])
+    return np.asarray(engine.run(batch, family.reduce), np.float32).ravel()
+
+
+def _timed(family: Family, engine: Engine) -> float:
+    started = time.perf_counter()
+    for text in _TEXTS:
+        _outputs(family, engine, text)
+    return time.perf_counter() - started
+
+
+def _worst_cosine(rows: list[Array], reference: list[Array]) -> float:
+    """Compare vectors by their angle; a single number, such as a score, has none, and is compared by its value."""
+    pairs = list(zip(rows, reference, strict=True))
+    if all(one.size == 1 for one in rows):
+        return float(min(1 - abs(one - other).item() / max(1.0, abs(other).item()) for one, other in pairs))
+    return float(min(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)) for one, other in pairs))
+
+
+def _peak_memory() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _licence(files: ModelFiles) -> str:
+    """Read the licence that the head of the model's card names."""
+    card = files.path / "README.md"
+    named = _in_card(card) if card.is_file() else ""
+    if named:
+        return named
+    return "see its LICENSE file" if any(files.path.glob("LICENSE*")) else "not named"
+
+
+def _in_card(card: Path) -> str:
+    lines: list[Any] = card.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return ""
+    found = {}
+    for line in lines[1:]:
+        if line.strip() == "---":
+            break
+        for key in _LICENCE_KEYS:
+            if line.startswith(key):
+                found[key] = line.removeprefix(key).strip().strip("'\"")
+    return found.get("license_name:") or found.get("license:") or ""
