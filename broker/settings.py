@@ -20,6 +20,8 @@ class Option:
     secret: bool = False
     minimum: float | None = None
     maximum: float | None = None
+    scope: str = ""
+    """The command whose own this option is: its variable is `INFINITY_SCOPE_…`; empty for what several share."""
 
 
 def option(
@@ -31,9 +33,10 @@ def option(
     secret: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
+    scope: str = "",
 ) -> Any:
     """Declare one option; without a default it is required."""
-    meta = Option(help, tuple(choices), tuple(aliases), secret, minimum, maximum)
+    meta = Option(help, tuple(choices), tuple(aliases), secret, minimum, maximum, scope)
     return field(default=default, repr=not secret, metadata={"option": meta})
 
 

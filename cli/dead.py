@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -24,16 +25,18 @@ from infinity_pool.cli.process import run_process
 
 _SHOWN = 40  # characters of an item
 
+_own = partial(option, scope="dead")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeadSettings(CommonSettings):
     """What `infinity dead` is told."""
 
-    model: str = option("The model whose dead letters are meant, by the name clients ask for.")
-    retry: tuple[str, ...] = option("Queue the job of this id again, may be repeated.", default=())
-    retry_all: bool = option("Queue all of them again.", default=False)
-    drop: tuple[str, ...] = option("Forget the job of this id, may be repeated.", default=())
-    json: bool = option("Print JSON instead of a table.", default=False)
+    model: str = _own("The model whose dead letters are meant, by the name clients ask for.")
+    retry: tuple[str, ...] = _own("Queue the job of this id again, may be repeated.", default=())
+    retry_all: bool = _own("Queue all of them again.", default=False)
+    drop: tuple[str, ...] = _own("Forget the job of this id, may be repeated.", default=())
+    json: bool = _own("Print JSON instead of a table.", default=False)
 
 
 @click.command(params=settings_options(DeadSettings))

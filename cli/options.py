@@ -28,8 +28,12 @@ class SettingOption(click.Option):
         value = super().resolve_envvar_value(ctx)
         if value is None or not (value.startswith("tcp://") and _is_number(self.type)):
             return value
-        _warn_once(ctx, f"{variable(self.name or '')}={value} is a service variable of Kubernetes, not ours: ignored")
+        _warn_once(ctx, f"{self.shown_variable()}={value} is a service variable of Kubernetes, not ours: ignored")
         return None
+
+    def shown_variable(self) -> str:
+        """Give the variable that has the option's own name."""
+        return self.envvar if isinstance(self.envvar, str) else next(iter(self.envvar or ()), "")
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
         """Split the values of a repeated option."""
@@ -70,7 +74,8 @@ def read_each(settings: type[Settings], values: Mapping[str, Sequence[Any]], *, 
 
 def environment(settings: object) -> dict[str, str]:
     """Render settings as the variables from which a child process reads the same ones back."""
-    return {variable(name): _text(getattr(settings, name)) for name in options_of(type(settings))}
+    declared = options_of(type(settings)).items()
+    return {variable(name, option): _text(getattr(settings, name)) for name, (_, option) in declared}
 
 
 def flag(name: str) -> str:
@@ -78,9 +83,10 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def variable(name: str) -> str:
-    """Give the environment variable of a setting or of a flag."""
-    return "INFINITY_" + name.removeprefix("--").replace("-", "_").upper()
+def variable(name: str, option: Option) -> str:
+    """Give the environment variable of a setting, or of another flag of the same setting."""
+    scope = f"{option.scope}_" if option.scope else ""
+    return f"INFINITY_{scope}{name.removeprefix('--').replace('-', '_')}".upper()
 
 
 def choices_of(option: Option) -> list[str]:
@@ -97,7 +103,7 @@ def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) 
         [field.name, *_flags(field.name, option, kind)],
         type=_click_type(option, kind),
         multiple=repeated or kind == _SEVERAL,
-        envvar=[variable(field.name), *(variable(alias) for alias in option.aliases)],
+        envvar=[variable(each, option) for each in (field.name, *option.aliases)],
         show_envvar=True,
         help=option.help,
         **extra,

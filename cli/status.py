@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -26,15 +27,17 @@ from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 
+_own = partial(option, scope="status")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StatusSettings(CommonSettings):
     """What `infinity status` is told."""
 
-    interval: float = option("Seconds over which rates are measured.", default=1.0, minimum=0.1)
-    json: bool = option("Print JSON instead of tables.", default=False)
-    watch: bool = option("Go on until Ctrl-C.", default=False)
-    here: bool = option("Print nothing; exit with 0 if a worker on this host is ready, else with 1.", default=False)
+    interval: float = _own("Seconds over which rates are measured.", default=1.0, minimum=0.1)
+    json: bool = _own("Print JSON instead of tables.", default=False)
+    watch: bool = _own("Go on until Ctrl-C.", default=False)
+    here: bool = _own("Print nothing; exit with 0 if a worker on this host is ready, else with 1.", default=False)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from click.testing import CliRunner, Result
 
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.cli.options import environment, read, read_each, settings_options
+from infinity_pool.broker.settings import CommonSettings, option, options_of
+from infinity_pool.cli.bench.settings import BenchSettings
+from infinity_pool.cli.dead import DeadSettings
+from infinity_pool.cli.options import environment, read, read_each, settings_options, variable
 from infinity_pool.cli.serve.settings import ServeSettings
+from infinity_pool.cli.status import StatusSettings
 from infinity_pool.workers.models.choices import ENGINES
 from infinity_pool.workers.settings import ModelSettings, WorkerSettings
 
@@ -136,6 +139,24 @@ def test_repeated_switches_go_by_position() -> None:
 def test_variables_hold_values_of_several_models() -> None:
     made, _ = models(INFINITY_MODEL="a;b;", INFINITY_SERVED_MODEL_NAME=";second")
     assert [(each.model, each.served_model_name) for each in made] == [("a", ""), ("b", "second")]
+
+
+def test_an_option_that_is_a_commands_own_has_a_variable_of_its_own() -> None:
+    made, _ = one(DeadSettings, INFINITY_DEAD_MODEL="m", INFINITY_DEAD_DROP="1-1;2-1", INFINITY_REDIS_URL="unix:///x")
+    assert (made.model, made.drop, made.redis_url) == ("m", ("1-1", "2-1"), "unix:///x")
+    made, _ = one(BenchSettings, INFINITY_BENCH_MODEL="m", INFINITY_MODEL="/a/path", INFINITY_API_KEY="key")
+    assert (made.model, made.api_key) == ("m", "key")
+
+
+def test_no_variable_means_two_things() -> None:
+    meanings: dict[str, set[str]] = {}
+    kinds = (ModelSettings, ServeSettings, WorkerSettings, ApiSettings, StatusSettings, DeadSettings, BenchSettings)
+    for settings in kinds:
+        for name, (_, declared) in options_of(settings).items():
+            for each in (name, *declared.aliases):
+                meanings.setdefault(variable(each, declared), set()).add(declared.help)
+    several = {name for name, helps in meanings.items() if len(helps) > 1}
+    assert several == {"INFINITY_REDIS_URL", "INFINITY_API_KEY"}  # one queue, and one key, for all that run here
 
 
 def test_another_name_of_a_flag_is_one_of_its_variable_too() -> None:

@@ -42,7 +42,7 @@ def table() -> str:
 
 
 def row(name: str, default: object, option: Option) -> str:
-    names = " ".join(f"`{each}`" for each in (flag(name), *option.aliases, variable(name)))
+    names = " ".join(f"`{each}`" for each in (flag(name), *option.aliases, variable(name, option)))
     choices = f" One of {', '.join(choices_of(option))}." if option.choices else ""
     shown = "" if default in (MISSING, "", ()) else f"`{str(default).lower()}`"
     return f"| {names} | {option.help}{choices} | {shown} |"
