@@ -33,6 +33,7 @@ class Meter:
         self.tokens_done = 0
         self._held = held
         self._moved = time.monotonic()
+        self._running = 0
         self._model = model
         self._registry = CollectorRegistry()
         waited = self._histogram("queue_seconds", "From being queued to the start of its batch.", _SECONDS, "lane")
@@ -62,6 +63,7 @@ class Meter:
 
     def starts(self, units: list[Unit]) -> None:
         """Note how long the jobs of a batch that starts now have waited; each job once, at its first item."""
+        self._running += 1
         now = time.monotonic()
         for unit in units:
             if unit.item == 0:
@@ -81,13 +83,18 @@ class Meter:
         if seconds > 0 and 2 * padded >= self._full_batch:
             self.tokens_per_second += _SMOOTHING * (tokens / seconds - self.tokens_per_second)
 
+    def ended(self) -> None:
+        """Note that a batch that was started runs no more, however it ended."""
+        self._running -= 1
+
     def woke(self) -> None:
-        """Note that work has come to an idle worker."""
-        self._moved = time.monotonic()
+        """Note that work has come to an idle worker; one that still runs a batch is none, whoever waits for that."""
+        if not self._running:
+            self._moved = time.monotonic()
 
     def stalled(self) -> float:
-        """Give the seconds for which work has been in hand and no batch was finished."""
-        return time.monotonic() - self._moved if self._held() else 0.0
+        """Give the seconds for which work has been in hand, or a batch running, and no batch was finished."""
+        return time.monotonic() - self._moved if self._held() or self._running else 0.0
 
     def failed(self, code: str) -> None:
         """Count one failure by its wire code."""

@@ -15,6 +15,7 @@ from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
+from infinity_pool.workers.deadman import Deadman
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
@@ -118,11 +119,19 @@ async def _work(
         gc.freeze()  # what is loaded stays: a full collection need not walk it each time
         logger.info("%s is ready: %s", settings.name, _summary(pulse))
         _stop_on_signals(intake, pulse, settings.drain_timeout)
+        deadman = Deadman(
+            settings.stall_timeout,
+            lambda: meter.stalled() > settings.stall_timeout,
+            lambda: pulse.heard,
+            pulse.stop,
+        )
         async with asyncio.TaskGroup() as group:
+            watching = group.create_task(deadman.run(), name="deadman")
             running = group.create_task(worker.run(), name="worker")
             await intake.run()
             worker.end()
             await running
+            await end(watching)
     await _leave(consumer)
 
 

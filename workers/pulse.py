@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import math
 import os
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +24,8 @@ class Pulse:
     def __init__(self, redis: Redis, model: str, worker_id: str, *, mix: bool = False) -> None:
         self.info = WorkerInfo(id=worker_id, model=model, host=platform.node(), pid=os.getpid(), stage="starting")
         self.measure: Callable[[], dict[str, Any]] = dict
+        self.heard = -math.inf
+        """When, on the monotonic clock, the queue last took a heartbeat."""
         self._redis = redis
         self._mix = mix
 
@@ -38,6 +42,7 @@ class Pulse:
         """Beat once; an outage is only logged, since the next beat will tell. Raises presence.Mixed."""
         try:
             await beat(self._redis, replace(self.info, **self.measure()), mix=self._mix)
+            self.heard = time.monotonic()
         except Exception as error:
             if not is_outage(error):
                 raise

@@ -194,6 +194,8 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever the network raises is answered, not lost
             await self._halve(units, error)
             return
+        finally:
+            self._meter.ended()
         self._meter.ran(units, time.perf_counter() - started)
         self._allowance.went_well()
         self._scatter(units, outputs)

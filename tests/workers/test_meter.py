@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 
 from infinity_pool.broker.consumer import Delivery
 from infinity_pool.broker.messages import Job
@@ -29,3 +30,22 @@ def test_the_speed_is_that_of_a_busy_device() -> None:
         meter.ran(batch(10, 20, 10), 0.08)  # 40 tokens and as much padding as makes 60
     assert math.isclose(meter.tokens_per_second, 500.0, rel_tol=0.01)
     assert (meter.items_done, meter.tokens_done) == (50 + 300, 250 + 4000)
+
+
+def test_a_batch_that_never_ends_is_noticed_whoever_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, held = 0.0, 1
+    monkeypatch.setattr("infinity_pool.workers.meter.time.monotonic", lambda: now)
+    meter = Meter("m", lambda: held)
+    meter.woke()
+    meter.starts(batch(5))
+    now, held = 10.0, 0  # its caller has gone
+    assert meter.stalled() == 10.0
+    held = 1  # another comes
+    meter.woke()
+    assert meter.stalled() == 10.0
+    meter.ended()
+    held = 0
+    assert meter.stalled() == 0.0
+    meter.woke()
+    held, now = 1, 11.0
+    assert meter.stalled() == 1.0
