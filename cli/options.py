@@ -44,12 +44,12 @@ class SettingOption(click.Option):
 
 
 def settings_options(
-    settings: type[Any], *, repeated: bool = False, without: Container[str] = ()
+    settings: type[Any], *, repeated: Container[str] = (), without: Container[str] = ()
 ) -> list[click.Parameter]:
-    """Give the command-line options of a settings class; `repeated` ones may be given once for each model."""
+    """Give the command-line options of a settings class; those `repeated` may be given once for each model."""
     types = get_type_hints(settings)
     return [
-        _option(field, option, types[name], repeated)
+        _option(field, option, types[name], name in repeated)
         for name, (field, option) in options_of(settings).items()
         if name not in without
     ]

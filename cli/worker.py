@@ -1,6 +1,7 @@
 """infinity-worker: one model on one device; for several devices or replicas, one process each."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,12 +14,22 @@ from infinity_pool.workers.settings import WorkerSettings
 from infinity_pool.workers.supervise import EXIT_REFUSED
 
 
-@click.command(params=settings_options(WorkerSettings))
+@click.command(params=settings_options(WorkerSettings, repeated={"model"}))
 @click.version_option(package_name="infinity-pool")
 def command(**values: Any) -> None:
     """Take jobs for one model from Redis and run them."""
-    settings = read(WorkerSettings, values)
+    settings = read(WorkerSettings, {**values, "model": _only(values["model"])})
     sys.exit(run_process(settings, lambda: _work(settings), refused=EXIT_REFUSED))
+
+
+def _only(models: Sequence[str]) -> str:
+    """Give the one model there is; raises click.UsageError for several, of which a flag would keep but the last."""
+    if len(models) > 1:
+        raise click.UsageError(
+            f"a worker holds one model, but --model (or INFINITY_MODEL) names {len(models)}: {', '.join(models)}; "
+            "start one infinity-worker for each, or `infinity serve`, which takes several"
+        )
+    return models[0]
 
 
 async def _work(settings: WorkerSettings) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.settings import options_of
 from infinity_pool.cli.options import read, read_each, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.cli.serve.settings import ServeSettings
@@ -19,7 +20,11 @@ _EPILOG = (
 
 
 @click.command(
-    params=[*settings_options(ModelSettings, repeated=True), *settings_options(ServeSettings)], epilog=_EPILOG
+    params=[
+        *settings_options(ModelSettings, repeated=options_of(ModelSettings)),
+        *settings_options(ServeSettings),
+    ],
+    epilog=_EPILOG,
 )
 def command(**values: Any) -> None:
     """Serve models on this machine: one supervised worker per model, device and replica, and the HTTP API."""

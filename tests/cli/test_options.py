@@ -45,7 +45,7 @@ def one(settings: type[Any], args: Sequence[str] = (), **env: str) -> tuple[Any,
 
 
 def models(args: Sequence[str] = (), **env: str) -> tuple[list[ModelSettings], Result]:
-    options = settings_options(ModelSettings, repeated=True)
+    options = settings_options(ModelSettings, repeated=options_of(ModelSettings))
     made, result = invoke(options, lambda values: read_each(ModelSettings, values, key="model"), args, env)
     return made or [], result
 

@@ -5,7 +5,11 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import pytest
+from click.testing import CliRunner
+
 from infinity_pool.broker.embedded import EmbeddedServer
+from infinity_pool.cli.worker import command
 
 from .conftest import PATIENCE, Running
 
@@ -42,3 +46,18 @@ def test_each_replica_has_an_admin_port_of_its_own(start: Start) -> None:
             assert 'infinity_worker_batch_items_count{model="dummy"} 0.0' in fetch(port, "/metrics")[1]
         workers.signal()
         assert workers.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [
+        (("--model", "a", "--model", "b"), {}),
+        (("--model-id", "a", "--model", "b"), {}),
+        ((), {"INFINITY_MODEL": "a;b"}),
+    ],
+)
+def test_several_models_are_refused(options: tuple[str, ...], variables: dict[str, str]) -> None:
+    shown = CliRunner().invoke(command, options, env={"INFINITY_MODEL": None, **variables})
+    assert shown.exit_code == 2
+    assert "names 2: a, b" in shown.output
+    assert "infinity serve" in shown.output
