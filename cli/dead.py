@@ -14,10 +14,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from infinity_pool.broker import keys
 from infinity_pool.broker.connection import connect, is_outage
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.broker.letters import Letter, drop_letters, read_letters, retry_letter
-from infinity_pool.broker.messages import Item
+from infinity_pool.broker.messages import LANES, Item
+from infinity_pool.broker.presence import read_models
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
@@ -49,6 +51,7 @@ def command(**values: Any) -> None:
 async def _dead(settings: DeadSettings) -> int:
     async with connect(settings.redis_url) as redis:
         try:
+            await _check_known(redis, settings.model)
             await _act(redis, settings)
             letters = await read_letters(redis, settings.model)
         except Exception as error:
@@ -60,6 +63,14 @@ async def _dead(settings: DeadSettings) -> int:
     else:
         console().print(table(settings.model, letters))
     return 0
+
+
+async def _check_known(redis: Redis, model: str) -> None:
+    """Raise InvalidInput if there is neither a worker nor a queue of a model: most likely its name is mistyped."""
+    traces = [*(keys.jobs(model, lane) for lane in LANES), keys.dead(model), keys.workers(model)]
+    if not await redis.exists(*traces):
+        names = ", ".join(known.name for known in await read_models(redis))
+        raise InvalidInput(f"no model {model!r} is known here; there is: {names or 'none'}", param="model")
 
 
 async def _act(redis: Redis, settings: DeadSettings) -> None:

@@ -146,6 +146,21 @@ async def test_a_letter_that_is_not_there(option: str, dummy: Serving, buried: l
     assert len(letters(dummy)) == 3
 
 
+def test_a_model_that_nobody_knows(dummy: Serving) -> None:
+    for options in ((), ("--json",), ("--retry-all",)):
+        shown = dead(dummy, "--model", "dumy", *options)
+        assert shown.returncode == 1
+        assert shown.stderr == "error: no model 'dumy' is known here; there is: dummy\n"
+        assert not shown.stdout
+
+
+async def test_a_model_that_has_only_a_queue_is_known(dummy: Serving) -> None:
+    async with connect(dummy.queue_url()) as redis:
+        await redis.xadd(keys.jobs("left", "bulk"), {"j": b""})
+        assert dead(dummy, "--model", "left", "--json").stdout == "[]\n"
+        await redis.delete(keys.jobs("left", "bulk"))
+
+
 def test_the_beginning_of_an_item() -> None:
     assert beginning(b"\x89PNG" * 1000) == "4,000 bytes"
     assert beginning(["a query", "a document"]) == "a query | a document"
