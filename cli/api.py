@@ -11,6 +11,7 @@ from infinity_pool.broker.policy import check_queue
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.lifeline import follow_parent
+from infinity_pool.workers.signs import giving_signs
 from infinity_pool.workers.supervise import EXIT_REFUSED
 
 
@@ -27,7 +28,8 @@ async def _serve(settings: ApiSettings) -> int:
 
     await check_queue(settings.redis_url)
     try:
-        await serve(settings)
+        async with giving_signs():
+            await serve(settings)
     except OSError as error:
         raise InvalidInput(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
     return 0

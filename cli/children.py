@@ -63,10 +63,11 @@ async def watch(workers: Sequence[WorkerSettings], redis: Redis, supervisor: Sup
     await Watchdog(redis, models, supervisor, min(worker.stall_timeout for worker in workers)).run()
 
 
-def api_children(settings: ApiSettings, count: int) -> list[Child]:
-    """Give so many replicas of the API, which share the port if there are several."""
+def api_children(settings: ApiSettings, count: int, silence: float) -> list[Child]:
+    """Give so many replicas of the API, which share the port if there are several; `silence` as of supervise.Child."""
     shared = environment(replace(settings, reuse_port=settings.reuse_port or count > 1))
-    return [Child(f"api#{number}" if count > 1 else "api", _module("api"), shared) for number in range(1, count + 1)]
+    names = [f"api#{number}" for number in range(1, count + 1)] if count > 1 else ["api"]
+    return [Child(name, _module("api"), shared, silence=silence) for name in names]
 
 
 async def supervise_workers(workers: Sequence[WorkerSettings], *, once: bool = False) -> int:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from infinity_pool.workers.lifeline import Lifeline
+from infinity_pool.workers.signs import Signs
 
 EXIT_REFUSED = 78
 """The exit code of a child that would fail the same way if it were started again (EX_CONFIG of sysexits.h)."""
@@ -36,13 +37,15 @@ class Child:
     A process to keep alive.
 
     `environment` comes on top of ours and, for each start anew, `INFINITY_WORKER_ID`: an id that no earlier start
-    had. `gone` is awaited with that id when the process has ended, before it is started again.
+    had. `gone` is awaited with that id when the process has ended, before it is started again. A child that gives
+    signs of life is killed when it has given none for `silence` seconds.
     """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     gone: Callable[[str], Awaitable[None]] = _nothing
+    silence: float | None = None
 
 
 class Refused(Exception):
@@ -141,11 +144,20 @@ class Supervisor:
         """Run a child once, to its end, and give its exit code."""
         worker_id = f"{socket.gethostname()}-{os.getpid()}-{child.name}-{start}"
         self.worker_ids[child.name] = worker_id
-        try:
-            process = await self._start(child, worker_id)
-        except OSError as error:
-            _log.error("%s cannot be started: %s", child.name, error)
-            return _EXIT_NOT_STARTED
+        with contextlib.closing(Signs()) as signs:
+            try:
+                process = await self._start(child, worker_id, signs)
+            except OSError as error:
+                _log.error("%s cannot be started: %s", child.name, error)
+                return _EXIT_NOT_STARTED
+            watching = asyncio.create_task(self._watch(child, worker_id, signs), name=f"signs of {child.name}")
+            try:
+                return await self._see_through(child, worker_id, process)
+            finally:
+                watching.cancel()
+
+    async def _see_through(self, child: Child, worker_id: str, process: Process) -> int:
+        """Wait for the end of a child, and clean up after it."""
         self._running[worker_id] = process
         if self._stopping.is_set():  # asked for while the process was being made
             process.terminate()
@@ -156,14 +168,21 @@ class Supervisor:
             _kill_session(process)  # a grandchild that was stopped could not follow
             await child.gone(worker_id)
 
-    async def _start(self, child: Child, worker_id: str) -> Process:
-        ours = {**self._lifeline.environment, "INFINITY_WORKER_ID": worker_id}
+    async def _watch(self, child: Child, worker_id: str, signs: Signs) -> None:
+        """Kill a child whose process lives and gives no more signs of it."""
+        if child.silence is not None:
+            await signs.until_silent(child.silence)
+            _log.error("%s is silent, though its process lives: it is killed", child.name)
+            self.end(worker_id)
+
+    async def _start(self, child: Child, worker_id: str, signs: Signs) -> Process:
+        ours = {**self._lifeline.environment, **signs.environment, "INFINITY_WORKER_ID": worker_id}
         return await asyncio.create_subprocess_exec(
             *child.command,
             env={**os.environ, **child.environment, **ours},
             stdin=DEVNULL,
             stderr=self._stderr,
-            pass_fds=[self._lifeline.descriptor],
+            pass_fds=[self._lifeline.descriptor, signs.descriptor],
             start_new_session=True,
         )
 

@@ -36,6 +36,9 @@ from infinity_pool.workers.supervise import Supervisor, describe
 
 Settings = TypeVar("Settings")
 
+_SHORTEST_SILENCE = 2.0  # s; signs come twice a second
+_LONGEST_SILENCE = 10.0  # s
+
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +76,7 @@ async def _supervise(
                 stderr=shown.stderr,
             ) as working,
             Supervisor(
-                api_children(_api(settings, models), settings.api_processes),
+                api_children(_api(settings, models), settings.api_processes, _silence(settings)),
                 lifeline,
                 patience=settings.shutdown_delay + settings.timeout + MARGIN,
                 stderr=shown.stderr,
@@ -85,6 +88,11 @@ async def _supervise(
             keeping = [_keep(server)] if server else []
             watching = watch(workers, redis, working)
             return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, watching, *keeping)
+
+
+def _silence(settings: ServeSettings) -> float:
+    """Give the seconds that an API process may stand still; a long body may take its loop one or two."""
+    return max(_SHORTEST_SILENCE, min(_LONGEST_SILENCE, settings.stall_timeout))
 
 
 def _api(settings: ServeSettings, models: Sequence[ModelSettings]) -> ApiSettings:

@@ -1,10 +1,13 @@
 """infinity serve, with workers whose process lives and does nothing: they are replaced, and their work is done."""
 
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+import psutil
 
 from .conftest import PATIENCE, Serving, gone
 
@@ -72,3 +75,42 @@ def test_a_slow_worker_is_left_alone(start: Start) -> None:
 
     assert serving.children()["cli.worker"].pid == worker.pid
     assert "is killed" not in serving.output
+
+
+def test_a_stopped_api_is_replaced(start: Start) -> None:
+    serving = serve(start)
+    api = serving.children()["cli.api"]
+    api.suspend()
+
+    serving.expect("api is silent, though its process lives: it is killed")
+    assert gone([api], 5)
+    until(lambda: answers(serving))
+    assert serving.children()["cli.api"].pid != api.pid
+    serving.signal()
+    assert serving.wait() == 0
+    socket.create_server(("127.0.0.1", serving.port)).close()
+
+
+def test_one_of_two_stopped_apis_is_replaced_and_the_port_is_shared_again(start: Start) -> None:
+    serving = serve(start, "--api-processes", "2")
+    first, second = apis(serving)
+    first.suspend()
+
+    serving.expect("#1 is silent, though its process lives: it is killed")
+    until(lambda: len(apis(serving)) == 2)
+    assert second in apis(serving)
+    serving.expect("listening on", times=3)
+    assert all(serving.embed("x" * length)[0] == length for length in range(1, 30))
+
+
+def apis(serving: Serving) -> list[psutil.Process]:
+    family = [each for each in serving.family() if each.status() != psutil.STATUS_ZOMBIE]
+    found = [each for each in family if "infinity_pool.cli.api" in each.cmdline()]
+    return sorted(found, key=lambda process: process.pid)
+
+
+def answers(serving: Serving) -> bool:
+    try:
+        return bool(serving.embed())
+    except OSError:
+        return False
