@@ -4,7 +4,7 @@ import asyncio
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -13,9 +13,10 @@ import click
 import orjson
 from redis.asyncio import Redis
 from rich import box
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from infinity_pool.broker.connection import connect, is_outage
@@ -26,6 +27,11 @@ from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
+
+_WORDS = ("model", "process", "state", "engine", "device", "dtype")
+_NUMBERS = ("running", "items/s", "tokens/s", "at best", "items done")
+_LEAST = ("dtype", "at best", "items done", "engine", "device")  # the columns that go first where there is no room
+_UNBOUNDED = 10_000  # columns, to measure what a table would take
 
 _own = partial(option, scope="status")
 
@@ -138,7 +144,7 @@ def to_json(look: Look, rates: Rates) -> dict[str, Any]:
 
 def tables(look: Look, rates: Rates) -> Group:
     """Draw the models, with what waits for them, and the workers."""
-    return Group(_models_table(look), _workers_table(look, rates))
+    return Group(_models_table(look), WorkersTable(look, rates))
 
 
 def _models_table(look: Look) -> Table:
@@ -150,12 +156,28 @@ def _models_table(look: Look) -> Table:
     return table
 
 
-def _workers_table(look: Look, rates: Rates) -> Table:
-    words = ["model", "process", "state", "engine", "device", "dtype"]
-    table = _table("workers", words, ["running", "items/s", "tokens/s", "at best", "items done"])
-    for worker in look.workers().values():
-        table.add_row(*_worker_row(worker, rates.get(worker.id, Rate())))
-    return table
+@dataclass(frozen=True)
+class WorkersTable:
+    """The workers, one a row; columns of the least worth are left out where there is no room for all."""
+
+    look: Look
+    rates: Rates
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw what there is room for; where even the fewest columns are too wide, names fold."""
+        for count in range(len(_LEAST) + 1):
+            table = self._without(_LEAST[:count])
+            if Measurement.get(console, options.update_width(_UNBOUNDED), table).maximum <= options.max_width:
+                break
+        yield table
+
+    def _without(self, left_out: Sequence[str]) -> Table:
+        words, numbers = ([each for each in headings if each not in left_out] for headings in (_WORDS, _NUMBERS))
+        table = _table("workers", words, numbers)
+        for worker in self.look.workers().values():
+            cells = _worker_cells(worker, self.rates.get(worker.id, Rate()))
+            table.add_row(*(cells[heading] for heading in (*words, *numbers)))
+        return table
 
 
 def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -167,14 +189,20 @@ def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
     return table
 
 
-def _worker_row(worker: WorkerInfo, rate: Rate) -> Iterator[str]:
-    yield from (escape(worker.model), f"{worker.host}:{worker.pid}", _state(worker))
-    yield from (worker.engine, worker.device, worker.dtype)
-    yield f"{worker.jobs_held:,}"
-    yield f"{rate.items:,.1f}"
-    yield f"{rate.tokens:,.0f}"
-    yield f"{worker.tokens_per_second:,.0f}"
-    yield f"{worker.items_done:,}"
+def _worker_cells(worker: WorkerInfo, rate: Rate) -> dict[str, str]:
+    return {
+        "model": escape(worker.model),
+        "process": f"{worker.host}:{worker.pid}",
+        "state": _state(worker),
+        "engine": worker.engine,
+        "device": worker.device,
+        "dtype": worker.dtype,
+        "running": f"{worker.jobs_held:,}",
+        "items/s": f"{rate.items:,.1f}",
+        "tokens/s": f"{rate.tokens:,.0f}",
+        "at best": f"{worker.tokens_per_second:,.0f}",
+        "items done": f"{worker.items_done:,}",
+    }
 
 
 def _state(worker: WorkerInfo) -> str:

@@ -1,8 +1,10 @@
 """infinity status: what it computes, and what it shows of a real machine."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -24,8 +26,8 @@ def worker(name: str, items: int = 0, tokens: int = 0) -> WorkerInfo:
     return WorkerInfo(id=name, model="org/model[x]", state="ready", items_done=items, tokens_done=tokens, engine="onnx")
 
 
-def drawn(look: Look, rates: dict[str, Rate]) -> str:
-    console = Console(width=160)
+def drawn(look: Look, rates: dict[str, Rate], width: int = 160) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
         console.print(tables(look, rates))
     return captured.get()
@@ -53,6 +55,24 @@ def test_loading_shows_its_stage() -> None:
     assert "0 of 1" in text
 
 
+def test_on_a_narrow_terminal_the_least_important_columns_go() -> None:
+    one = replace(worker("w", items=123456), host="a-machine-of-name", pid=1234567, device="cuda:0", dtype="bfloat16")
+    text = drawn(look(0.0, one), {"w": Rate(1234.5, 123456.0)}, width=80)
+    for word in ("org/model[x]", "a-machine-of-name:1234567", "ready", "running", "1,234.5", "123,456"):
+        assert word in text
+    assert "bfloat16" not in text
+    assert "bfloat16" in drawn(look(0.0, one), {}, width=160)
+
+
+def test_a_name_that_is_wider_than_all_there_is_folds() -> None:
+    name = "sentence-transformers/" + "x" * 60
+    one = replace(worker("w"), model=name, host="a-machine-of-name", pid=1234567)
+    text = drawn(look(0.0, one), {"w": Rate(1234.5, 123456.0)}, width=80)
+    assert text.count("x") >= 60
+    assert all(word in text for word in ("ready", "running", "1,234.5", "123,456"))
+    assert "…" not in text
+
+
 def test_json_holds_all_a_worker_says() -> None:
     [model] = to_json(look(0.0, worker("w", items=5)), {"w": Rate(1.0, 2.0)})["models"]
     assert model["ready"] is True
@@ -61,9 +81,10 @@ def test_json_holds_all_a_worker_says() -> None:
     assert model["workers"][0]["rate"] == {"items": 1.0, "tokens": 2.0}
 
 
-def status(*options: str) -> "subprocess.CompletedProcess[str]":
+def status(*options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "infinity_pool.cli.main", "status", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ours = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**ours, **variables})
 
 
 def test_a_real_machine(dummy: Serving) -> None:
@@ -72,6 +93,10 @@ def test_a_real_machine(dummy: Serving) -> None:
     assert "dummy" in shown.stdout
     assert "1 of 1" in shown.stdout
     assert "…" not in shown.stdout  # nothing is cut off
+
+    narrow = status("--redis-url", dummy.queue_url(), "--interval", "0.1", COLUMNS="80").stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert all(word in narrow for word in ("dummy", "ready", "running", "items/s", "tokens/s"))
 
     [model] = json.loads(status("--redis-url", dummy.queue_url(), "--interval", "0.1", "--json").stdout)["models"]
     assert model["workers"][0]["engine"] == "dummy"
