@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import ipaddress
+import os
 from collections.abc import Collection
 
 from redis.asyncio import Redis
@@ -14,6 +15,7 @@ from infinity_pool.workers.supervise import Supervisor
 
 _LOOK = 0.2  # s between two looks; presence tells its reader nothing by itself
 _TIMEOUT = 2.0  # s for the API's word on its health
+_KEY_VARIABLE = "INFINITY_API_KEY"
 
 
 async def until_ready(
@@ -30,13 +32,17 @@ async def until_ready(
         await asyncio.sleep(_LOOK)
 
 
-def welcome(url: str, workers: Collection[WorkerInfo], has_key: bool, private_url: str) -> str:
-    """Say where the API is and what to try; `private_url` is the queue's if it is our own, which has no password."""
+def welcome(url: str, workers: Collection[WorkerInfo], api_key: str, private_url: str) -> str:
+    """
+    Say where the API is and what to try, without the key itself.
+
+    `private_url` is the queue's if it is our own, which has no password.
+    """
     names = sorted({info.model for info in workers})
     embedders = sorted({info.model for info in workers if "embed" in info.tasks})
     lines = ["", f"Serving {', '.join(names)} on {url}", ""]
     if embedders:
-        lines += [_curl(url, embedders[0], has_key), ""]
+        lines += [_curl(url, embedders[0], api_key), ""]
     lines += [f"  page     {url}/"]
     if private_url:
         lines += [f"  status   infinity status --redis-url {private_url}"]
@@ -59,11 +65,14 @@ def reachable(host: str) -> str:
     return "::1" if address.version == 6 else "127.0.0.1"
 
 
-def _curl(url: str, model: str, has_key: bool) -> str:
-    key = ' \\\n    -H "Authorization: Bearer $INFINITY_API_KEY"' if has_key else ""
+def _curl(url: str, model: str, api_key: str) -> str:
+    in_environment = os.environ.get(_KEY_VARIABLE) == api_key
+    shown = f"${_KEY_VARIABLE}" if in_environment else "YOUR_KEY"
+    key = f' \\\n    -H "Authorization: Bearer {shown}"' if api_key else ""
+    hint = "" if in_environment or not api_key else "\n  with the key of --api-key in place of YOUR_KEY"
     return (
         f"  curl {url}/v1/embeddings -H 'Content-Type: application/json'{key} \\\n"
-        f"""    -d '{{"model": "{model}", "input": ["Hello, pool!"]}}'"""
+        f"""    -d '{{"model": "{model}", "input": ["Hello, pool!"]}}'{hint}"""
     )
 
 

@@ -106,7 +106,7 @@ async def _announce(
 ) -> None:
     host = reachable(settings.host)
     ready = await until_ready(redis, models, workers, shown, (host, settings.port))
-    click.echo(welcome(url_of(host, settings.port), ready, bool(settings.api_key), private_url))
+    click.echo(welcome(url_of(host, settings.port), ready, settings.api_key, private_url))
     await asyncio.Event().wait()  # there is no more to say; others end the command
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
-from infinity_pool.broker.presence import read_models
+from infinity_pool.broker.presence import WorkerInfo, read_models
+from infinity_pool.cli.serve.ready import welcome
 
 from .conftest import Running, Serving, free_port, gone
 
@@ -160,4 +162,19 @@ def test_secrets_reach_the_children_and_no_command_line(dummy: Serving) -> None:
     assert len(lines) >= 4
     assert not any("sesame-key" in line for line in lines)
     assert "sesame-key" not in dummy.output
-    assert "Authorization: Bearer $INFINITY_API_KEY" in dummy.output
+
+
+def test_the_command_that_is_shown_works_when_pasted(dummy: Serving) -> None:
+    command = dummy.output[dummy.output.index("  curl ") : dummy.output.index("  with the key of --api-key")]
+    done = subprocess.run(["sh", "-c", command.replace("YOUR_KEY", "sesame-key")], capture_output=True, timeout=60)
+    assert b'"embedding"' in done.stdout
+
+
+def test_a_key_of_the_environment_is_shown_as_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFINITY_API_KEY", "sesame-key")
+    workers = [WorkerInfo(id="w", model="m", tasks=["embed"])]
+    shown = {key: welcome("http://h:1", workers, key, "") for key in ("sesame-key", "another-key", "")}
+    assert 'Bearer $INFINITY_API_KEY"' in shown["sesame-key"]
+    assert 'Bearer YOUR_KEY"' in shown["another-key"]
+    assert "Bearer" not in shown[""]
+    assert not any(f"{word}-key" in text for word in ("sesame", "another") for text in shown.values())
