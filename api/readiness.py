@@ -5,13 +5,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from infinity_pool.broker.client import QueueClient
-from infinity_pool.broker.errors import InfinityError, Overloaded, Unavailable
-from infinity_pool.broker.messages import Item
+from infinity_pool.broker.errors import InfinityError, InvalidInput, Overloaded, Unavailable
+from infinity_pool.broker.messages import Item, Task
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 
 _PATIENCE = 2.0  # s for the queue to say who is there
 _DEEP_PATIENCE = 5.0  # s for a job that runs through a model
-_JOBS: dict[str, Item] = {"embed": "ready?"}  # the smallest job of a task
+_TEXT = "ready?"
+_JOBS: dict[Task, Item] = {  # the smallest job of each task, and which one is preferred
+    "embed": _TEXT,
+    "sparse": _TEXT,
+    "multivector": _TEXT,
+    "classify": _TEXT,
+    "rerank": [_TEXT, _TEXT],
+}
 _QUEUE = "the queue cannot be reached"
 
 
@@ -84,6 +91,8 @@ class Readiness:
             await self._client.submit(model.name, task, [_JOBS[task]], lane="online", timeout=_DEEP_PATIENCE)
         except Overloaded:
             return ""  # much waits for it, and it is at work: one that were stuck would have said so
+        except InvalidInput:
+            return ""  # it takes no texts, only images perhaps, and its worker said so
         except InfinityError as error:
             return f"it failed at a job: {error}"
         return ""

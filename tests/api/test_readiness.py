@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from infinity_pool.broker.embedded import EmbeddedServer
+from infinity_pool.broker.errors import InfinityError, InvalidInput, WorkerFailed
 from infinity_pool.broker.presence import beat
 from tests.api.conftest import PATIENCE, Api, Held, until
 
@@ -128,6 +129,48 @@ async def test_deep_runs_a_job_however_many_ask(idle_api: Api, held: Held) -> No
 
     assert [status for status, _ in await asyncio.gather(*asked)] == [200] * 20
     assert (await held.waiting())["online"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "task", "items"),
+    [
+        (["classify", "embed"], "embed", ["ready?"]),
+        (["sparse"], "sparse", ["ready?"]),
+        (["multivector"], "multivector", ["ready?"]),
+        (["classify"], "classify", ["ready?"]),
+        (["rerank"], "rerank", [["ready?", "ready?"]]),
+    ],
+)
+async def test_deep_asks_for_what_the_model_does(
+    idle_api: Api, held: Held, tasks: list[str], task: str, items: list[Any]
+) -> None:
+    await say(held, tasks=tasks)
+    await until(lambda: _ready(idle_api, model=held.model))
+    asked = asyncio.create_task(ask(idle_api, model=held.model, deep="1"))
+    delivery = await held.take()
+    assert delivery.job
+    assert (delivery.job.task, delivery.job.items) == (task, items)
+    await held.answer(delivery)
+    assert (await asked)[0] == 200
+
+
+async def test_deep_asks_nothing_of_a_task_that_it_does_not_know(idle_api: Api, held: Held) -> None:
+    await say(held, tasks=["divine"])
+    await until(lambda: _ready(idle_api, model=held.model))
+    assert (await ask(idle_api, model=held.model, deep="1"))[0] == 200
+    assert (await held.waiting())["online"] == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(InvalidInput("images only", item=0), 200), (WorkerFailed("the model failed on it"), 503)]
+)
+async def test_deep_tells_a_text_refused_from_a_model_that_fails(
+    idle_api: Api, held: Held, error: InfinityError, status: int
+) -> None:
+    await until(lambda: _ready(idle_api, model=held.model))
+    asked = asyncio.create_task(ask(idle_api, model=held.model, deep="1"))
+    await held.refuse(await held.take(), error)
+    assert (await asked)[0] == status
 
 
 async def test_deep_finds_what_a_heartbeat_does_not_tell(idle_api: Api, held: Held) -> None:
