@@ -1,6 +1,7 @@
 """A private server in place of Redis, for one machine: a unix socket in a folder of its own, gone with its parent."""
 
 import ctypes
+import fcntl
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +21,8 @@ from infinity_pool.broker.errors import Unavailable
 _START_TIMEOUT = 10.0  # s
 _PR_SET_PDEATHSIG = 1
 _NAMES = ("valkey-server", "redis-server")
+_PREFIX = "infinity-queue-"  # of the folders we make
+_SOCKET = "redis.sock"
 
 
 def server_binary() -> str:
@@ -48,15 +52,19 @@ class EmbeddedServer:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._made = folder is None
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="infinity-"))
-        self.socket = self.folder / "redis.sock"
+        self._lock: int | None = None  # on a folder of our own; the kernel lets go of it when we end, however we do
+        if folder is None:
+            folder, self._lock = _new_folder()
+        self.folder = folder
+        self.socket = self.folder / _SOCKET
         self.url = f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def start(cls, folder: Path | None = None) -> Self:
-        """Start a server in `folder` (default: a new one, 0700), and wait until it answers."""
+        """Start a server in `folder` (default: a new one, 0700, made after a sweep), and wait until it answers."""
+        if folder is None:
+            remove_leftovers()
         server = cls(folder)
         try:
             server.launch()
@@ -87,8 +95,10 @@ class EmbeddedServer:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        if self._made:
+        if self._lock is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -129,6 +139,47 @@ class EmbeddedServer:
                 return probe.recv(7).startswith(b"+PONG")
             except OSError:
                 return False
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of servers that were killed together with their parents, so could not do it themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:  # it is no folder or another user's, or has just gone
+            continue
+        try:
+            _remove_leftover(folder, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_leftover(folder: Path, descriptor: int) -> None:
+    """Remove a folder if it is ours, nobody holds its lock, nobody listens, and it holds nothing but a socket."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_uid == os.getuid() and not _listens(folder / _SOCKET):
+            (folder / _SOCKET).unlink(missing_ok=True)
+            folder.rmdir()
+    except OSError:  # its parent lives, or something else is in it
+        return
+
+
+def _new_folder() -> tuple[Path, int]:
+    """Make a folder and take its lock; give both."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)  # another one's sweep came before the lock
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def _following(parent: int) -> Callable[[], None]:
