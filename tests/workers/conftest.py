@@ -44,7 +44,7 @@ def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **set
     """Make what `load_model` makes of a tiny model, anew and in this process, which is faster than in another."""
     files = locate(ModelSettings(model=str(folder), **settings), ignore_progress)
     files = dataclasses.replace(files, built=Path(tempfile.mkdtemp(prefix=".built-", dir=folder)))
-    build.build(files, detect(files), engine, "cpu", dtype, ignore_progress)
+    build.build(files, settings.get("family") or detect(files), engine, "cpu", dtype, ignore_progress)
     found = build.found(files, engine, "cpu", dtype)
     assert found is not None
     return found
@@ -53,7 +53,7 @@ def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **set
 def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Family, Engine]:
     """Load a tiny model as `load_model` does."""
     found = prepare_here(folder, engine, **settings)
-    family = make_family(detect(found.files), found.files)
+    family = make_family(settings.get("family") or detect(found.files), found.files)
     return family, engine_module(found.engine).load(found.files, family, "cpu", "auto")
 
 

@@ -10,10 +10,13 @@ from infinity_pool.workers.files.cache import Damaged, key_of, read_json, write_
 
 _log = logging.getLogger(__name__)
 
-_TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken")
+_TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken", "artifact.metadata")
 _ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model for other programs
 _WEIGHTS = re.compile(r"(?P<folder>\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(?P<kind>safetensors|bin)")
 """Weights of the network, and of the modules of a sentence-transformers folder."""
+
+HEADS = ("sparse_linear.pt", "colbert_linear.pt")
+"""Weights that bge-m3 has beside those of its network."""
 
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """The ONNX files that hold a model itself, in order; every other one is a variant of it, quantised or for one chip."""
@@ -23,7 +26,7 @@ def definition(names: Iterable[str]) -> list[str]:
     """Choose, from the files of a model, what loading it in torch or tokenizing for it may need."""
     names = list(names)
     texts = [name for name in names if name.endswith(_TEXTS) and not name.startswith(_ELSEWHERE)]
-    return sorted({*texts, *_weights(names)})
+    return sorted({*texts, *_weights(names), *(name for name in names if name in HEADS)})
 
 
 def has_weights(names: Iterable[str]) -> bool:

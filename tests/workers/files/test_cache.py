@@ -77,6 +77,8 @@ def test_the_files_that_make_a_model() -> None:
     variants = ["model.fp16.safetensors", "checkpoint-500/model.safetensors", "adapter_model.safetensors"]
     assert definition([*names, *variants]) == definition(names)
     assert "pytorch_model-00001-of-00002.bin" in definition(["pytorch_model-00001-of-00002.bin"])
+    beside = ["artifact.metadata", "colbert_linear.pt", "sparse_linear.pt"]
+    assert definition([*beside, "heads.pt", "other.metadata"]) == beside
 
 
 def test_the_hash_is_of_names_and_contents(tmp_path: Path) -> None:
