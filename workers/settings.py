@@ -1,7 +1,9 @@
 """What a worker is told."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
@@ -9,6 +11,9 @@ from infinity_pool.broker.settings import CommonSettings, option
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 """The number formats there are to choose from."""
+
+_PACKAGE = "package:"
+_GENERIC = frozenset(("model", "models", "onnx", "openvino", "torch", "pytorch", "checkpoint", "snapshots", "main"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +24,9 @@ class ModelSettings:
         "A folder, a hub id (org/name), or package:NAME/path for a folder inside an installed package.",
         aliases=("--model-id",),
     )
-    served_model_name: str = option("The name clients ask for; default: the model's own.", default="")
+    served_model_name: str = option(
+        "The name clients ask for; default: the hub id, or what the folder or package is called.", default=""
+    )
     revision: str = option("Branch, tag or commit on the hub.", default="")
     family: str = option("What kind of model it is; auto: its files say.", default="auto", choices=("@families",))
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
@@ -52,12 +59,21 @@ class ModelSettings:
 
     @property
     def name(self) -> str:
-        """The name clients ask for: the one that was given, a hub id as it is, or the last part of a path."""
+        """The name clients ask for: the one that was given, a hub id as it is, or the telling part of a path."""
         if self.served_model_name:
             return self.served_model_name
-        path = Path(self.model.removeprefix("package:"))
-        is_path = self.model.startswith(("package:", "/", ".", "~")) or path.expanduser().exists()
-        return path.resolve().name if is_path else self.model
+        if self.model.startswith(_PACKAGE):
+            package, *inside = PurePosixPath(self.model.removeprefix(_PACKAGE)).parts or ("",)
+            return _telling([package, *inside[-1:]])
+        path = Path(self.model).expanduser()
+        is_path = self.model.startswith(("/", ".", "~")) or path.exists()
+        return _telling(path.resolve().parts) if is_path else self.model
+
+
+def _telling(parts: Sequence[str]) -> str:
+    """Give the last part of a path that is not what anyone's model is called, or the last if all are."""
+    named = [part for part in parts if part.lower() not in _GENERIC and part != os.sep]
+    return (named or list(parts))[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
