@@ -16,7 +16,7 @@ from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFil
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.pooling import pooling_arrays
-from infinity_pool.workers.text.tokenizer import Tokenizer
+from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class SentenceTransformer(Family):
 
     def __init__(self, files: ModelFiles) -> None:
         facts = files.extra
-        self.max_length = _max_length(files)
+        self.max_length = max_length_of(files)
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
         self._tokenizer = Tokenizer(files, self.max_length)
         self.max_chars = self._tokenizer.max_chars
@@ -177,13 +177,3 @@ class SentenceTransformer(Family):
         """Count the tokens that belong to a prompt: all of it alone, without a special token at its end."""
         ids = self._tokenizer.encode([prompt]).ids.tolist() if prompt else []
         return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.special_ids)
-
-
-def _max_length(files: ModelFiles) -> int:
-    """Apply the user's own limit, which may be over the model's but not over what the network can run."""
-    wanted, positions = files.max_length, files.extra["positions"]
-    if wanted is None:
-        return int(files.extra["max_length"])
-    if positions is not None and wanted > positions:
-        raise InvalidInput(f"max_length {wanted} is over the {positions} positions of the model", param="max_length")
-    return wanted

@@ -7,6 +7,7 @@ Texts to token ids, exactly as transformers does it, without transformers.
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -55,19 +56,20 @@ class Tokenizer:
     Its cost is bounded by the limit, not by the text: CHARS_FIRST characters a token are read first. If these fill the
     limit twice, what follows cannot change the tokens that are kept, since a word or a merge that was cut in two
     reaches back over far less than a whole limit; else up to CHARS_AT_MOST characters a token are read.
+    Without `special`, no special tokens are added.
     """
 
-    def __init__(self, files: ModelFiles, max_length: int) -> None:
+    def __init__(self, files: ModelFiles, max_length: int, special: bool = True) -> None:
         facts = json.loads((files.described / _FACTS).read_text())
-        if max_length <= facts["added"]:
+        if special and max_length <= facts["added"]:
             raise InvalidInput(f"max_length must be over {facts['added']}, the special tokens", param="max_length")
         self.max_length = max_length
         self.pad_id: int = facts["pad_id"]
         self.special_ids = frozenset(facts["special_ids"])
-        self._keeps_end = facts["truncation_side"] == "left"
+        self.keeps_end = facts["truncation_side"] == "left"
         self._first, self._most = max_length * CHARS_FIRST, max_length * CHARS_AT_MOST
-        self.max_chars = 0 if self._keeps_end else self._most
-        self._encode = (_fast if facts["fast"] else _slow)(files, max_length, facts)
+        self.max_chars = 0 if self.keeps_end else self._most
+        self._encode = (_fast if facts["fast"] else _slow)(files, max_length, facts, special)
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> Tokens:
         """Tokenize, each with `prefix` in front; raises InvalidInput, with its place, if one is no text."""
@@ -95,7 +97,17 @@ class Tokenizer:
     def _cut(self, text: str, chars: int) -> str:
         if len(text) <= chars:
             return text
-        return text[-chars:] if self._keeps_end else text[:chars]
+        return text[-chars:] if self.keeps_end else text[:chars]
+
+
+def max_length_of(files: ModelFiles) -> int:
+    """Apply the user's own limit, which may be over the model's but not over what the network can run."""
+    wanted, positions = files.max_length, files.extra["positions"]
+    if wanted is None:
+        return int(files.extra["max_length"])
+    if positions is not None and wanted > positions:
+        raise InvalidInput(f"max_length {wanted} is over the {positions} positions of the model", param="max_length")
+    return wanted
 
 
 def _not_text(texts: Sequence[Any]) -> InvalidInput:
@@ -109,14 +121,14 @@ def _not_text(texts: Sequence[Any]) -> InvalidInput:
     return InvalidInput("an item cannot be tokenized")
 
 
-def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:
+def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any], special: bool) -> _Encode:
     from tokenizers import Tokenizer as Backend
 
     backend = Backend.from_file(str(files.described / _BACKEND))
     backend.encode_special_tokens = facts["split_special_tokens"]
     backend.no_padding()
     backend.enable_truncation(max_length, direction=facts["truncation_side"])
-    return backend.encode_batch_fast
+    return partial(backend.encode_batch_fast, add_special_tokens=special)
 
 
 class _Cut(NamedTuple):
@@ -124,9 +136,9 @@ class _Cut(NamedTuple):
     overflowing: list[Any]
 
 
-def _slow(files: ModelFiles, max_length: int, facts: dict[str, Any]) -> _Encode:
+def _slow(files: ModelFiles, max_length: int, facts: dict[str, Any], special: bool) -> _Encode:
     """Use a tokenizer that only transformers can run."""
-    tokenizer = _load(files, facts["options"])
+    tokenizer = partial(load(files, facts["options"]), add_special_tokens=special)
 
     def encode(texts: list[str]) -> Sequence[_Encoding]:
         whole = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
@@ -145,7 +157,7 @@ def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: b
 
     Raises InvalidInput if the model has no tokenizer, or one whose token types are not all 0.
     """
-    tokenizer = _load(files, options)
+    tokenizer = load(files, options)
     if tokenizer.is_fast:
         if tokenizer.vocab_size <= len(tokenizer.all_special_ids):  # made of nothing, since there are no files
             raise InvalidInput(
@@ -169,7 +181,13 @@ def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: b
     return tokenizer
 
 
-def _load(files: ModelFiles, options: dict[str, Any]) -> Any:
+def saved_options(folder: Path) -> dict[str, Any]:
+    """Give the options that a tokenizer was made with which `save` wrote to a folder."""
+    return dict(json.loads((folder / _FACTS).read_text())["options"])
+
+
+def load(files: ModelFiles, options: dict[str, Any]) -> Any:
+    """Let transformers make a model's tokenizer; raises InvalidInput if it cannot."""
     from transformers import AutoTokenizer
 
     common = {"trust_remote_code": files.trust_remote_code, "local_files_only": True}
