@@ -22,7 +22,11 @@ from infinity_pool.workers.settings import ModelSettings
 
 @click.command(params=settings_options(ModelSettings))
 def command(**values: Any) -> None:
-    """Say what a model is, and try each engine, device and number format on it, without serving it."""
+    """
+    Say what a model is, and what can run it here.
+
+    Each engine, device and number format is tried on it, and nothing is served.
+    """
     settings = read(ModelSettings, values)
     start_logging("error", "text")
     try:

@@ -43,7 +43,12 @@ class DeadSettings(CommonSettings):
 
 @click.command(params=settings_options(DeadSettings))
 def command(**values: Any) -> None:
-    """Show the dead letters of a model, after queueing some again or forgetting them."""
+    """
+    Show the jobs that were given up, queue them again, or drop them.
+
+    A job that broke its worker each of three times becomes a dead letter: it is kept aside and not run any more.
+    Those of one model are shown after what --retry, --retry-all and --drop ask for is done.
+    """
     settings = read(DeadSettings, values)
     sys.exit(run_process(settings, lambda: _dead(settings)))
 

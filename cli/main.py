@@ -31,10 +31,19 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=Commands)
+@click.command(cls=Commands, context_settings={"max_content_width": 120})
 @click.version_option(package_name="infinity-pool")
 def command() -> None:
-    """Embeddings and their kin, served by a pool of worker processes behind a message queue."""
+    """
+    Serve embeddings and their kin over HTTP, by a pool of worker processes behind a message queue.
+
+    \b
+      infinity serve --model BAAI/bge-small-en-v1.5    start here: everything on one machine
+      infinity COMMAND --help                          what a command takes
+
+    Without a command, options are those of serve. On several machines, infinity-worker and infinity-api run the parts
+    apart, around a Redis.
+    """  # noqa: D301 - click's mark for lines that it should not join
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ SEPARATOR = ";"
 
 _FOLDERS = {"@engines": ["auto", *ENGINES], "@families": ["auto", *FAMILIES]}
 
+_METAVARS = {int: "N", float: "NUMBER"}  # in place of click's INTEGER RANGE; the range is told beside
+
 _SEVERAL = tuple[str, ...]  # the type of a setting that may be given several times, whether or not there are models
 
 
@@ -97,7 +99,7 @@ def choices_of(option: Option) -> list[str]:
 def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) -> SettingOption:
     extra: dict[str, Any] = {"required": True}
     if field.default is not MISSING:
-        shown = field.default not in ("", ())
+        shown = field.default not in ("", ()) and field.default is not False
         extra = {"default": (field.default,) if repeated else field.default, "show_default": shown}
     return SettingOption(
         [field.name, *_flags(field.name, option, kind)],
@@ -106,6 +108,7 @@ def _option(field: Field[Any], option: Option, kind: type[Any], repeated: bool) 
         envvar=[variable(each, option) for each in (field.name, *option.aliases)],
         show_envvar=True,
         help=option.help,
+        metavar=_METAVARS.get(kind),
         **extra,
     )
 
@@ -121,7 +124,7 @@ def _click_type(option: Option, kind: type[Any]) -> "click.ParamType[Any]":
         return click.Choice(choices_of(option))
     if kind is int:
         low, high = (None if bound is None else int(bound) for bound in (option.minimum, option.maximum))
-        return click.IntRange(low, high)
+        return click.IntRange(low, high) if (low, high) != (None, None) else click.INT
     if kind is float:
         return Finite(option.minimum, option.maximum)
     return click.BOOL if kind is bool else click.STRING
@@ -139,7 +142,7 @@ class Finite(click.FloatRange):
 
 
 def _is_number(kind: "click.ParamType[Any]") -> bool:
-    return isinstance(kind, (click.IntRange, click.FloatRange))
+    return isinstance(kind, (type(click.INT), click.FloatRange))
 
 
 def _column(name: str, values: Sequence[Any], key: str, count: int) -> Sequence[Any]:

@@ -22,10 +22,16 @@ from infinity_pool.cli.bench.settings import BenchSettings
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 
+_EPILOG = "\b\nScenarios:\n" + "\n".join(f"  {name:8} {scenario.about}" for name, scenario in SCENARIOS.items())
 
-@click.command(params=settings_options(BenchSettings))
+
+@click.command(params=settings_options(BenchSettings), epilog=_EPILOG)
 def command(**values: Any) -> None:
-    """Put load on a server and measure it; with --compare, on two servers in turn."""
+    """
+    Put load on a server and measure it.
+
+    With --compare, each scenario is run on two servers in turn; with --raw, the bare model is run too, with no server.
+    """
     settings = read(BenchSettings, values)
     scenarios = _scenarios(settings.scenario)
     try:

@@ -27,6 +27,6 @@ class BenchSettings:
     raw_engine: str = _own("What runs the bare model.", default="onnx", choices=("onnx", "torch"))
     scenario: str = _own(f"Scenarios, joined by commas, of {', '.join(SCENARIOS)}.", default=",".join(USUAL))
     requests: int = _own("Requests in each scenario; 0: as many as suit it.", default=0, minimum=0)
-    duration: float = _own("Seconds for each scenario, in place of requests; 0: no limit.", default=0.0, minimum=0)
+    duration: float = _own("Seconds for each scenario; 0: so many requests instead.", default=0.0, minimum=0)
     seed: int = _own("Where the random texts start.", default=1)
     json: str = _own("Also write the figures to this file.", default="")

@@ -6,20 +6,31 @@ from typing import Any
 
 import click
 
+from infinity_pool.api.settings import HttpSettings
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.settings import options_of
 from infinity_pool.cli.options import read, read_each, settings_options
 from infinity_pool.cli.process import run_process
+from infinity_pool.cli.sections import SectionedCommand
 from infinity_pool.cli.serve.settings import ServeSettings
 from infinity_pool.workers.settings import ModelSettings
 
-_EPILOG = (
-    "Options of a model may be repeated, once for each --model; a variable then holds values joined by ';'. "
-    "HF_TOKEN is passed on to the model hub."
-)
+_SECTIONS = {
+    "Of each model; with several, given once for all, or once for each --model": options_of(ModelSettings),
+    "HTTP": {*options_of(HttpSettings), "api_processes"},
+    "Processes, queue and log": options_of(ServeSettings),
+}
+_EPILOG = """
+Every option can be given as its environment variable instead; a flag wins. The values of several models are joined by
+';' there. HF_TOKEN is passed on to the model hub.
+
+Embedding requests of a few items go on the online lane, which workers serve first; larger ones go on the bulk lane.
+"""
 
 
 @click.command(
+    cls=SectionedCommand,
+    sections=_SECTIONS,
     params=[
         *settings_options(ModelSettings, repeated=options_of(ModelSettings)),
         *settings_options(ServeSettings),
@@ -27,7 +38,16 @@ _EPILOG = (
     epilog=_EPILOG,
 )
 def command(**values: Any) -> None:
-    """Serve models on this machine: one supervised worker per model, device and replica, and the HTTP API."""
+    """
+    Serve models on this machine, over HTTP.
+
+    It starts one supervised worker per model, device and replica, the API, and a private queue between them, and
+    starts again whatever dies. When all is ready it prints the address and a first request to try.
+
+    \b
+      infinity serve --model BAAI/bge-small-en-v1.5
+      infinity serve --model ./first --model ./second --port 8000
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(ServeSettings, values)
     models = read_each(ModelSettings, values, key="model")
     _check_names(models)

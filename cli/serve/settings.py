@@ -17,3 +17,6 @@ class ServeSettings(HttpSettings, ProcessSettings, CommonSettings):
         secret=True,
     )
     api_processes: int = option("API processes, which share the port.", default=1, minimum=1)
+    require_model: tuple[str, ...] = option(
+        "A model without which /ready says no, may be repeated; default: all that are served here.", default=()
+    )

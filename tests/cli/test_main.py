@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from infinity_pool import __version__
 from infinity_pool.cli.main import command
+from infinity_pool.cli.serve import command as serve
 
 
 def invoke(*arguments: str) -> Result:
@@ -21,6 +22,21 @@ def run(*command: str) -> "subprocess.CompletedProcess[str]":
 def test_help_names_the_commands() -> None:
     shown = invoke("--help").output
     assert all(name in shown for name in ("serve", "status", "bench"))
+
+
+def test_what_each_command_is_for_is_told_in_full() -> None:
+    shown = invoke("--help").output
+    assert "..." not in shown.partition("Commands:")[2]
+    assert "infinity serve --model" in shown
+
+
+def test_the_options_of_serve_are_each_in_one_section() -> None:
+    lines = invoke("serve", "--help").output.splitlines()
+    flags = [line.split()[0].rstrip(",") for line in lines if line.startswith("  --")]
+    known = [param.opts[0] for param in serve.params]
+    assert sorted(flags) == sorted([*known, "--help"])
+    assert [line for line in lines if line in ("HTTP:", "Processes, queue and log:")]
+    assert flags[0] == "--model"
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -156,7 +156,7 @@ def test_no_variable_means_two_things() -> None:
             for each in (name, *declared.aliases):
                 meanings.setdefault(variable(each, declared), set()).add(declared.help)
     several = {name for name, helps in meanings.items() if len(helps) > 1}
-    assert several == {"INFINITY_REDIS_URL", "INFINITY_API_KEY"}  # one queue, and one key, for all that run here
+    assert several == {"INFINITY_REDIS_URL", "INFINITY_API_KEY", "INFINITY_REQUIRE_MODEL"}  # their defaults differ
 
 
 def test_another_name_of_a_flag_is_one_of_its_variable_too() -> None:
