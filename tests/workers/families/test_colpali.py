@@ -1,0 +1,215 @@
+"""Every token's vector is that of transformers' own classes, for queries and page images."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.interface import Engine, Family
+from tests.workers.conftest import load_here, run
+
+WIDTH = 32
+QUERIES = ["what is on the page?", "a longer query, about the table of figures in the annual report", "x"]
+_TEXT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+_VISION = {**_TEXT, "hidden_size": 32, "image_size": 32, "patch_size": 8, "model_type": "siglip_vision_model"}
+_CORPUS = [*QUERIES, "Describe the image. Question: Query: system user assistant 0123456789 <>|:\n"] * 3
+
+
+def image(width: int, height: int) -> bytes:
+    noise = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "PNG")
+    return file.getvalue()
+
+
+PAGES = [image(64, 48), image(40, 70), image(100, 31)]
+
+
+def _tokenizer(kind: Any, *special: str, **options: Any) -> Any:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    names = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(_CORPUS, trainer)
+    made = kind(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        bos_token="<bos>",
+        unk_token="<unk>",
+        model_max_length=256,
+        **options,
+    )
+    made.add_special_tokens({"additional_special_tokens": list(special)})
+    return made
+
+
+def colpali(folder: Path) -> None:
+    tokenizer = _tokenizer(transformers.PreTrainedTokenizerFast, "<image>")
+    image_id = tokenizer.image_token_id = tokenizer.convert_tokens_to_ids("<image>")
+    tokenizer.image_token = "<image>"
+    text = {"model_type": "gemma", "vocab_size": len(tokenizer), "num_key_value_heads": 1, "head_dim": 16, **_TEXT}
+    vision = {**_VISION, "projection_dim": 64, "vision_use_head": False, "num_image_tokens": 16}
+    config = transformers.PaliGemmaConfig(
+        text_config={**text, "num_image_tokens": 16, "max_position_embeddings": 512},
+        vision_config=vision,
+        image_token_id=image_id,
+        projection_dim=64,
+    )
+    both = transformers.ColPaliConfig(vlm_config=config, embedding_dim=WIDTH)
+    transformers.ColPaliForRetrieval(both).save_pretrained(folder)
+    images = transformers.SiglipImageProcessor(size={"height": 32, "width": 32})
+    images.image_seq_length = 16
+    transformers.ColPaliProcessor(images, tokenizer).save_pretrained(folder)
+
+
+def colqwen2(folder: Path) -> None:
+    marks = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    tokenizer = _tokenizer(transformers.Qwen2TokenizerFast, *marks, "<|endoftext|>", padding_side="left")
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for name, mark in _QWEN_MARKS.items()}
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+    text = {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "max_position_embeddings": 512, **_TEXT}
+    vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14}
+    config = transformers.Qwen2VLConfig(text_config={**text, "rope_parameters": rope}, vision_config=vision, **ids)
+    transformers.ColQwen2ForRetrieval(
+        transformers.ColQwen2Config(vlm_config=config, embedding_dim=WIDTH)
+    ).save_pretrained(folder)
+    images = transformers.Qwen2VLImageProcessor(size={"shortest_edge": 56 * 56, "longest_edge": 112 * 112})
+    transformers.ColQwen2Processor(images, tokenizer).save_pretrained(folder)
+
+
+_QWEN_MARKS = {
+    "image": "image_pad",
+    "video": "video_pad",
+    "vision_start": "vision_start",
+    "vision_end": "vision_end",
+}
+
+
+def colmodernvbert(folder: Path) -> None:
+    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+    marks = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *tiles)
+    tokenizer = _tokenizer(transformers.PreTrainedTokenizerFast, *marks)
+    ids = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
+    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 512, "local_attention": 16, **_TEXT, **ids}
+    config = transformers.ModernVBertConfig(
+        text_config={"model_type": "modernbert", **text},
+        vision_config={**_VISION, "vision_use_head": False},
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        pixel_shuffle_factor=2,
+    )
+    both = transformers.ColModernVBertConfig(vlm_config=config, embedding_dim=WIDTH)
+    transformers.ColModernVBertForRetrieval(both).save_pretrained(folder)
+    images = transformers.Idefics3ImageProcessor(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
+    transformers.ColModernVBertProcessor(images, tokenizer, image_seq_len=4).save_pretrained(folder)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "ColPaliForRetrieval": colpali,
+    "ColQwen2ForRetrieval": colqwen2,
+    "ColModernVBertForRetrieval": colmodernvbert,
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Family, Engine]:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(request.param)
+    KINDS[request.param](folder)
+    return folder, *load_here(folder)
+
+
+def reference(folder: Path, **items: Any) -> Array:
+    """Give one item's token vectors by the class itself, run alone."""
+    processor = transformers.AutoProcessor.from_pretrained(folder)
+    kind = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+    network = getattr(transformers, kind).from_pretrained(folder).eval()
+    inputs = processor.process_images(**items) if "images" in items else processor.process_queries(**items)
+    with torch.inference_mode():
+        return np.asarray(network(**inputs).embeddings[0])
+
+
+def test_queries(model: tuple[Path, Family, Engine]) -> None:
+    folder, family, engine = model
+    expected = [reference(folder, text=[text]) for text in QUERIES]
+
+    together = run(family, engine, "multivector", QUERIES)
+    reverse = run(family, engine, "multivector", QUERIES[::-1])[::-1]
+
+    for theirs, ours, again in zip(expected, together, reverse, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(again, theirs, atol=1e-5)
+
+
+def test_pages(model: tuple[Path, Family, Engine]) -> None:
+    folder, family, engine = model
+    expected = [reference(folder, images=[Image.open(io.BytesIO(page)).convert("RGB")]) for page in PAGES]
+
+    together = run(family, engine, "multivector", PAGES, modality="image")
+    reverse = run(family, engine, "multivector", PAGES[::-1], modality="image")[::-1]
+
+    for theirs, ours, again in zip(expected, together, reverse, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(again, theirs, atol=1e-5)
+
+
+def test_items_of_several_takes_share_a_batch(model: tuple[Path, Family, Engine]) -> None:
+    _, family, engine = model
+    head = family.head("multivector", {"modality": "image"})
+    rows = [family.prepare(head, [page], {}) for page in PAGES]
+
+    batch = family.collate(rows)
+    together = family.split(engine.run(batch, family.reduce), batch)
+
+    for ours, alone in zip(together, run(family, engine, "multivector", PAGES, modality="image"), strict=True):
+        np.testing.assert_allclose(ours, alone, atol=1e-5)
+
+
+def test_dimensions_cut_the_width_and_no_token(model: tuple[Path, Family, Engine]) -> None:
+    _, family, engine = model
+    whole = run(family, engine, "multivector", QUERIES)
+
+    cut = run(family, engine, "multivector", QUERIES, dimensions=8)
+
+    for ours, theirs in zip(cut, whole, strict=True):
+        np.testing.assert_allclose(
+            ours, theirs[:, :8] / np.linalg.norm(theirs[:, :8], axis=1, keepdims=True), atol=1e-5
+        )
+
+
+def test_a_long_query_is_cut_and_said_to_be(model: tuple[Path, Family, Engine]) -> None:
+    _, family, _ = model
+    rows = family.prepare(family.head("multivector", {}), ["word " * 5000, "short"], {})
+
+    assert rows.lengths[0] <= family.max_length + 16  # ColPali leaves room for an image that is not there
+    assert rows.truncated.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "items", "message"),
+    [
+        ("embed", {}, ["text"], "cannot embed"),
+        ("multivector", {"modality": "audio"}, [b""], "text and image"),
+        ("multivector", {"dimensions": WIDTH + 1}, ["text"], f"from 1 to {WIDTH}"),
+        ("multivector", {"other": 1}, ["text"], "no option 'other'"),
+        ("multivector", {}, ["text", b"bytes"], "must be a text"),
+        ("multivector", {"modality": "image"}, [PAGES[0], b"no image"], "no image that can be read"),
+    ],
+)
+def test_bad_input(
+    model: tuple[Path, Family, Engine], task: str, options: dict[str, Any], items: list[Any], message: str
+) -> None:
+    _, family, _ = model
+    with pytest.raises(InvalidInput, match=message):
+        family.prepare(family.head(task, options), items, options)

@@ -1,0 +1,176 @@
+"""
+Late interaction on pictures of pages: ColPali, ColQwen2 and ColModernVBert, as transformers has them.
+
+An image and a query each give one vector a token. The method is of "ColPali: Efficient Document Retrieval with Vision
+Language Models" (Faysse et al., 2024, arXiv:2407.01449). Processors differ from model to model and are transformers'
+own, so that preparing an item brings transformers and torch into each preprocessing process.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.media.images import open_image
+from infinity_pool.workers.text.limits import limit_of
+from infinity_pool.workers.text.modules import unit
+from infinity_pool.workers.text.options import check_names, check_task, count_of
+from infinity_pool.workers.text.padding import mask_of, pad
+
+_CLASSES = ("ColModernVBertForRetrieval", "ColPaliForRetrieval", "ColQwen2ForRetrieval")
+_OPTIONS = ("dimensions", "modality")
+_CHARS_PER_TOKEN = 16  # of a query that are read; what is over the limit is cut
+_UNLIMITED = 32_768  # tokens, for tokenizers that name no limit
+
+
+def serves(files: ModelFiles) -> Claim:
+    """Claim transformers' own classes; the checkpoints of colpali-engine have others, and no weights of their own."""
+    return Claim.OWN if _class_of(files) in _CLASSES else Claim.NONE
+
+
+def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
+    """Give the limits, the width and what the network takes; raises InvalidInput if there is no processor."""
+    from infinity_pool.workers.networks.network import read_config
+
+    config = read_config(files)
+    processor = _processor(files)
+    text = config.vlm_config.get_text_config()
+    return {
+        "class": _class_of(files),
+        "width": int(config.embedding_dim),
+        "usual": int(min(processor.tokenizer.model_max_length, _UNLIMITED)),
+        "positions": getattr(text, "max_position_embeddings", None),
+        "pad_id": int(processor.tokenizer.pad_token_id or 0),
+    }
+
+
+def make(files: ModelFiles) -> Family:
+    """Make the family of a described model."""
+    return ColPali(files)
+
+
+class ColPali(Family):
+    """Queries, and files of page images in; a matrix of one vector of length 1 a token out."""
+
+    tasks: tuple[str, ...] = ("multivector",)
+    modalities: tuple[str, ...] = ("text", "image")
+    inputs: tuple[str, ...] = (
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+        "mm_token_type_ids",
+        "pixel_values",
+        "pixel_attention_mask",
+        "image_grid_thw",
+    )
+    output = ""
+
+    def __init__(self, files: ModelFiles) -> None:
+        facts = files.extra
+        self.auto_class = facts["class"]
+        self.dimensions: int = facts["width"]
+        self.max_length = limit_of(files, facts["usual"])
+        self.max_chars = _CHARS_PER_TOKEN * self.max_length
+        self._pad_id: int = facts["pad_id"]
+        self._files = files
+
+    @cached_property
+    def _processor(self) -> Any:
+        return _processor(self._files)
+
+    def head(self, task: str, options: dict[str, Any]) -> Head:
+        """Check `modality`, text unless it says image, and `dimensions`."""
+        check_task(task, self.tasks)
+        check_names(options, _OPTIONS)
+        count_of(options, "dimensions", self.dimensions)
+        modality = options.get("modality", "text")
+        if modality not in self.modalities:
+            raise InvalidInput(f"this model takes {' and '.join(self.modalities)}, not {modality!r}", param="modality")
+        return Head(task, modality)
+
+    def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
+        """Let the model's processor make arrays of each item; raises InvalidInput, naming the item."""
+        one = self._query if head.modality == "text" else self._page
+        return _rows([one(item, place) for place, item in enumerate(items)], self.max_length, head.modality == "text")
+
+    def _query(self, item: Item, place: int) -> Batch:
+        if not isinstance(item, str):
+            raise InvalidInput(f"must be a text, not {type(item).__name__}", item=place)
+        text = item[: self.max_chars]
+        return _arrays(self._processor.process_queries(text=[text], truncation=True, max_length=self.max_length))
+
+    def _page(self, item: Item, place: int) -> Batch:
+        return _arrays(self._processor.process_images(images=[open_image(item, place)]))
+
+    def collate(self, rows: Sequence[Rows]) -> Batch:
+        """Pad tokens on the right, where none looks, and what is of an image with zeros."""
+        mask = mask_of(rows)
+        batch = {name: pad(rows, name, mask, self._pad_id if name == "input_ids" else 0) for name in rows[0].ragged} | {
+            name: _stacked([part.fixed[name] for part in rows]) for name in rows[0].fixed
+        }
+        return batch | {"attention_mask": mask.astype(np.int64)}
+
+    def call(self, network: Any, inputs: dict[str, Any]) -> Any:
+        """Run the network: [n, length, width], each token's vector of length 1."""
+        return network(**inputs).embeddings
+
+    def reduce(self, output: Any, batch: Any) -> Any:
+        """Leave all tokens as they are; those of padding go in `split`."""
+        return output
+
+    def split(self, outputs: Array, batch: Batch) -> list[Any]:
+        """Give each item's own tokens, [tokens, width]."""
+        lengths = batch["attention_mask"].sum(1).tolist()
+        return [matrix[:length] for matrix, length in zip(outputs, lengths, strict=True)]
+
+    def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> list[Any]:
+        """Cut vectors to `dimensions` and make them of length 1 again; all tokens stay."""
+        width = options.get("dimensions")
+        return [np.ascontiguousarray(unit(matrix[:, :width]) if width else matrix) for matrix in outputs]
+
+
+def _class_of(files: ModelFiles) -> str:
+    return str((files.config.get("architectures") or [""])[0])
+
+
+def _processor(files: ModelFiles) -> Any:
+    from transformers import AutoProcessor
+
+    common = {"trust_remote_code": files.trust_remote_code, "local_files_only": True}
+    try:
+        return AutoProcessor.from_pretrained(files.network, **common)  # type: ignore[no-untyped-call]
+    except (ImportError, OSError, ValueError) as error:
+        raise InvalidInput(f"no processor for {files.spec!r}: {error}", param="model") from error
+
+
+def _arrays(inputs: Any) -> Batch:
+    return {name: np.asarray(array) for name, array in inputs.items() if name in ColPali.inputs}
+
+
+def _rows(items: list[Batch], limit: int, may_be_cut: bool) -> Rows:
+    """Put items together: what there is for each token in ragged arrays, the rest padded with zeros to one shape."""
+    per_token = [name for name, array in items[0].items() if array.shape == items[0]["input_ids"].shape]
+    kept = [one["attention_mask"][0].astype(bool) for one in items]
+    lengths = np.fromiter((mask.sum() for mask in kept), np.int32, len(items))
+    ragged = {
+        name: np.concatenate([one[name][0][mask] for one, mask in zip(items, kept, strict=True)])
+        for name in per_token
+        if name != "attention_mask"
+    }
+    fixed = {name: _stacked([one[name] for one in items]) for name in items[0] if name not in per_token}
+    return Rows(lengths, ragged, fixed, (lengths >= limit) & may_be_cut)
+
+
+def _stacked(arrays: list[Array]) -> Array:
+    """Join arrays along their first axis, each filled up with zeros to the largest in all others."""
+    shape = np.max([array.shape[1:] for array in arrays], axis=0)
+    filled = [
+        np.pad(one, [(0, 0), *((0, most - has) for most, has in zip(shape, one.shape[1:], strict=True))])
+        for one in arrays
+    ]
+    return np.concatenate(filled)
