@@ -51,12 +51,13 @@ class QueueClient:
         self._watch = Watch(self._redis)
         self._inbox = Inbox(self._redis, on_loss=self._queue_again)
         self._outboxes: dict[str, Outbox] = {}
+        self._trouble = Backoff()
         self._tasks: set[asyncio.Task[None]] = set()
         self._prefix = uuid.uuid4().hex[:16]
         self._numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
-        await self._beat("the queue cannot be reached yet: %s")  # until it can, submits say that it is unavailable
+        await self._beat()  # until the queue can be reached, submits say that it is unavailable
         self._start(self._inbox.listen, "replies")
         self._start(self._keep, "heartbeat")
         return self
@@ -205,16 +206,17 @@ class QueueClient:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT)
-            await self._beat("the queue cannot be reached: %s")
+            await self._beat()
 
-    async def _beat(self, complaint: str) -> None:
+    async def _beat(self) -> None:
         try:
             await self._inbox.keep()
             await self._watch.refresh()
+            self._trouble.reset()
         except Exception as error:
             if not is_outage(error):
                 raise
-            logger.warning(complaint, error)
+            self._trouble.failed("keep the reply channel", error)
 
     def _start(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         task = asyncio.create_task(self._keep_going(work, name), name=f"infinity {name}")

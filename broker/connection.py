@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 from urllib.parse import unquote
@@ -25,6 +27,7 @@ BLOCK_MS = 500
 _SOCKET_TIMEOUT = 10.0  # s; far over BLOCK_MS, so a blocked read is no error, and a dead host is noticed
 _CONNECT_TIMEOUT = 3.0  # s
 _SENTINEL_PORT = "26379"
+_REMINDER = 30.0  # s between two lines of the log about one outage
 _DATA_LOST = ("NOGROUP", "UNBLOCKED")
 
 logger = logging.getLogger(__name__)
@@ -107,17 +110,67 @@ def _address(host: str) -> tuple[str, int]:
     return name.strip("[]"), int(port)
 
 
+class _Outage:
+    """
+    What the log of this process has of an outage, whichever and however many of its loops meet it.
+
+    One line says that it begins, one every _REMINDER seconds that it lasts, and one that it is over, which is when each
+    loop that met it has got on. A loop that ended meanwhile counts no more.
+    """
+
+    def __init__(self) -> None:
+        self._met_by: weakref.WeakSet[Backoff] = weakref.WeakSet()
+        self._began = self._said = 0.0
+        self._failures = 0
+
+    def met(self, loop: "Backoff", what: str, error: Exception) -> None:
+        now = time.monotonic()
+        if not self._met_by:
+            self._began, self._said, self._failures = now, now, 0
+            logger.warning("trouble with the queue: cannot %s: %s", what, error)
+        self._met_by.add(loop)
+        self._failures += 1
+        if now - self._said >= _REMINDER:
+            self._said = now
+            so_far = f"{now - self._began:.0f} s, {self._tries()}"
+            logger.warning("the trouble with the queue goes on after %s: cannot %s: %s", so_far, what, error)
+
+    def over(self, loop: "Backoff") -> None:
+        self._met_by.discard(loop)
+        if not self._met_by:
+            logger.warning("the queue works again after %.1f s, %s", time.monotonic() - self._began, self._tries())
+
+    def _tries(self) -> str:
+        return f"{self._failures} failed {'try' if self._failures == 1 else 'tries'}"
+
+
+_outage = _Outage()
+
+
 class Backoff:
-    """Pauses between tries during an outage: short at first, twice as long each time, up to a bound."""
+    """
+    What one loop does between its tries: it pauses, at first for a moment, then twice as long each time, up to a bound.
+
+    What it meets of an outage is told in the log once for all loops of this process.
+    """
 
     def __init__(self, first: float = 0.02, longest: float = 0.5) -> None:
         self._first = first
         self._longest = longest
         self._next = first
+        self._in_trouble = False
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Tell that the queue was in trouble when this loop would do `what`."""
+        self._in_trouble = True
+        _outage.met(self, what, error)
 
     def reset(self) -> None:
         """Start short again: something worked."""
         self._next = self._first
+        if self._in_trouble:
+            self._in_trouble = False
+            _outage.over(self)
 
     async def pause(self) -> None:
         """Pause before the next try."""
@@ -170,9 +223,12 @@ async def through_outages(ask: Callable[P, Awaitable[T]], *args: P.args, **kwarg
     backoff = Backoff()
     while True:
         try:
-            return await ask(*args, **kwargs)
+            answer = await ask(*args, **kwargs)
         except Exception as error:
             if not is_outage(error):
                 raise
-            logger.warning("the queue cannot be reached: %s", error)
+            backoff.failed("go on", error)
             await backoff.pause()
+        else:
+            backoff.reset()
+            return answer

@@ -78,7 +78,7 @@ class Inbox:
             except Exception as error:
                 if not is_outage(error):
                     raise
-                logger.warning("cannot read replies: %s", error)
+                backoff.failed("read replies", error)
                 was_away = True
                 await backoff.pause()
 

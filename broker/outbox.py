@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ _PROMISED = 0.7  # of a job's time: as much work as may wait before it, by estim
 _LEAST_TOKENS = 100_000  # whatever a worker says before it has run much
 _WRITE_BYTES = 4 * 2**20  # in one write
 _LOOK = 0.5  # s between two looks at a write that hangs
-
-logger = logging.getLogger(__name__)
 
 
 class QueueLimits(NamedTuple):
@@ -145,6 +142,7 @@ class Outbox:
             except Exception as error:
                 if not is_outage(error):
                     raise
+                backoff.failed(f"write to the queue of {self._model}", error)
                 self._give_up(error)
                 self._some.set()
                 await backoff.pause()
@@ -217,7 +215,6 @@ class Outbox:
 
     def _give_up(self, error: Exception) -> None:
         """Tell those who have waited long enough; the others are tried again."""
-        logger.warning("cannot write to the queue of %s: %s", self._model, error)
         refused = isinstance(error, OutOfMemoryError)  # it answers, and the answer is no
         self._tell(self._groups, 0.0 if refused else GIVE_UP)
 

@@ -65,7 +65,7 @@ class Intake:
             except Exception as error:
                 if not is_outage(error):
                     raise
-                logger.warning("cannot take jobs: %s", error)
+                backoff.failed("take jobs", error)
                 checked, self._calm_since = -math.inf, time.monotonic()
                 await backoff.pause()
 
@@ -103,16 +103,18 @@ class Intake:
         backoff = Backoff()
         while True:
             try:
-                await self._listen(self._redis)
+                await self._listen(self._redis, backoff)
             except Exception as error:
                 if not is_outage(error):
                     raise
+                backoff.failed("hear what is cancelled", error)
                 await backoff.pause()
 
-    async def _listen(self, redis: Redis) -> None:
+    async def _listen(self, redis: Redis, backoff: Backoff) -> None:
         async with redis.pubsub() as subscription:
             await subscription.subscribe(keys.cancelled(self._consumer.model))
             while True:
                 message = await subscription.get_message(ignore_subscribe_messages=True, timeout=1.0)
+                backoff.reset()
                 if message is not None:
                     self._holdings.drop(message["data"].decode(errors="replace").split(","))

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from infinity_pool.broker.connection import is_outage
+from infinity_pool.broker.connection import Backoff, is_outage
 from infinity_pool.broker.presence import HEARTBEAT, WorkerInfo, beat, forget_worker
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ class Pulse:
         self.measure: Callable[[], dict[str, Any]] = dict
         self.heard = -math.inf
         """When, on the monotonic clock, the queue last took a heartbeat."""
+        self._trouble = Backoff()
         self._redis = redis
         self._mix = mix
 
@@ -43,10 +44,11 @@ class Pulse:
         try:
             await beat(self._redis, replace(self.info, **self.measure()), mix=self._mix)
             self.heard = time.monotonic()
+            self._trouble.reset()
         except Exception as error:
             if not is_outage(error):
                 raise
-            logger.warning("cannot send a heartbeat: %s", error)
+            self._trouble.failed("send a heartbeat", error)
 
     async def run(self) -> None:
         """Beat until cancelled."""

@@ -83,7 +83,7 @@ async def test_it_comes_after_everybody_else(durable: RedisServer, start: Callab
     """A model that took minutes to load is not loaded again because the queue was away for a moment."""
     durable.kill()
     worker, api = start(Worker, durable.url, "m"), start(Api, durable.url).ready()
-    worker.expect("the queue cannot be reached")
+    worker.expect("trouble with the queue")
     assert await embed(api.url, ["too early"]) == 503
     durable.start()
     await until_served(api.url, "m", patience=BACK_WITHIN)
