@@ -16,6 +16,7 @@ from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFil
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.pooling import pooling_arrays
+from infinity_pool.workers.text.static import NETWORK, read_static_model
 from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
 
 def serves(files: ModelFiles) -> Claim:
-    """Claim models whose first module is a Transformer and, without modules, any plain network of text."""
+    """Claim models whose first module is one of text and, without modules, any plain network of text."""
     return Claim.GENERAL if _serves(files) else Claim.NONE
 
 
@@ -34,7 +35,7 @@ def _serves(files: ModelFiles) -> bool:
     if modules := modules_of(files.path):
         described = read_object(files.path / "config_sentence_transformers.json")
         kind = modules[0][0]
-        ours = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")
+        ours = kind.startswith("sentence_transformers.") and kind.rpartition(".")[2] in ("Transformer", NETWORK)
         return ours and described.get("model_type", "SentenceTransformer") == "SentenceTransformer"
     config = files.config
     several = any(key in config for key in ("vision_config", "audio_config", "text_config"))
@@ -45,19 +46,25 @@ def _serves(files: ModelFiles) -> bool:
 
 def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Write the tokenizer and the modules' weights to `folder`, and give all else that `make` needs."""
-    from infinity_pool.workers.text.reading import read_text_model
-
     modules = modules_of(files.path)
     network = {"network": modules[0][1] if modules else ""}
-    facts = network | read_text_model(replace(files, extra=network), folder, SentenceTransformer.auto_class)
+    facts = network | _read(replace(files, extra=network), folder, modules)
     described = read_object(files.path / "config_sentence_transformers.json")
     prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
     return facts | {
-        "steps": read_steps(files.path, folder) if modules else _default_steps(files, facts),
         "prompts": {name: text or "" for name, text in prompts.items()},
         "default_prompt_name": described.get("default_prompt_name"),
         "truncate_dim": described.get("truncate_dim"),
     }
+
+
+def _read(files: ModelFiles, folder: Path, modules: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    if modules and modules[0][0].endswith(NETWORK):
+        return read_static_model(files, folder)
+    from infinity_pool.workers.text.reading import read_text_model  # late: it brings transformers along
+
+    facts = read_text_model(files, folder, SentenceTransformer.auto_class)
+    return facts | {"steps": read_steps(files.path, folder) if modules else _default_steps(files, facts)}
 
 
 def make(files: ModelFiles) -> Family:
@@ -82,13 +89,14 @@ class SentenceTransformer(Family):
     """Texts in, one vector each out: equal to sentence-transformers' `encode`."""
 
     tasks: tuple[str, ...] = ("embed",)
-    auto_class = "AutoModel"
+    auto_class: str = "AutoModel"
 
     def __init__(self, files: ModelFiles) -> None:
         facts = files.extra
         self.max_length = max_length_of(files)
+        self.auto_class = facts.get("auto_class", self.auto_class)
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
-        self._tokenizer = Tokenizer(files, self.max_length)
+        self._tokenizer = Tokenizer(files, self.max_length, special=facts.get("special", True))
         self.max_chars = self._tokenizer.max_chars
         self._prompts: dict[str, str] = facts["prompts"]
         self._default_prompt: str | None = facts["default_prompt_name"]

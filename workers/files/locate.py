@@ -35,6 +35,7 @@ def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:
         revision=settings.revision or None,
         trust_remote_code=settings.trust_remote_code,
         max_length=settings.max_length or None,
+        quantised=settings.dtype == "int8",
     )
 
 
@@ -73,7 +74,7 @@ def _in_package(spec: str) -> Path:
 
 
 def _config(folder: Path, spec: str) -> dict[str, Any]:
-    """Read the network's config.json, the one file that every model must have."""
+    """Read the network's config.json, which every model must have but one whose modules.json says what it is."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise InvalidInput(f"model {spec!r}: {folder} {what}; a folder with a config.json is needed", param="model")
@@ -83,5 +84,7 @@ def _config(folder: Path, spec: str) -> dict[str, Any]:
             return config
         if config is not None:
             raise InvalidInput(f"model {spec!r}: {name} is not a JSON object", param="model")
+    if (folder / "modules.json").exists():
+        return {}
     found = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
     raise InvalidInput(f"model {spec!r}: no config.json in {folder}, only {found}", param="model")

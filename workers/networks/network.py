@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.files.content import file_names, has_weights
 from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.networks.static import load_static
+from infinity_pool.workers.text.static import NETWORK
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -31,6 +33,8 @@ def read_config(files: ModelFiles) -> Any:
 
 def load_network(files: ModelFiles, auto_class: str, dtype: torch.dtype, **options: Any) -> Any:
     """Load a network for inference, on the CPU; raises InvalidInput if its weights are missing or do not fit."""
+    if auto_class == NETWORK:
+        return load_static(files, dtype)
     names = file_names(files.path)
     if not has_weights(names):
         graphs = [name for name in names if name.endswith(".onnx")]

@@ -181,6 +181,33 @@ def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: b
     return tokenizer
 
 
+def save_backend(file: Path, folder: Path) -> int | None:
+    """
+    Write a tokenizer that is a file of the `tokenizers` library to `folder`; give its own limit in tokens, if any.
+
+    Raises InvalidInput if there is no such file, or it cannot be read.
+    """
+    from tokenizers import Tokenizer as Backend
+
+    try:
+        backend = Backend.from_file(str(file))
+    except Exception as error:  # its own class is Exception itself
+        raise InvalidInput(f"no tokenizer in {file}: {error}", param="model") from error
+    (folder / _BACKEND).write_text(backend.to_str(), encoding="utf-8")
+    truncation = backend.truncation or {}
+    facts = {
+        "fast": True,
+        "options": {},
+        "pad_id": 0,
+        "special_ids": [number for number, token in backend.get_added_tokens_decoder().items() if token.special],
+        "split_special_tokens": False,
+        "truncation_side": truncation.get("direction", "right"),
+        "added": 0,
+    }
+    (folder / _FACTS).write_text(json.dumps(facts))
+    return truncation.get("max_length")
+
+
 def saved_options(folder: Path) -> dict[str, Any]:
     """Give the options that a tokenizer was made with which `save` wrote to a folder."""
     return dict(json.loads((folder / _FACTS).read_text())["options"])

@@ -1,0 +1,62 @@
+"""
+Reads static models: one vector for each token of the vocabulary, and nothing that looks at its neighbours.
+
+They are sentence-transformers' StaticEmbedding and model2vec's, whose vectors may be shared by several tokens
+(`mapping`) and weighed (`weights`). Their tokenizers are files of the `tokenizers` library and add nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text.modules import Step, modules_of
+
+NETWORK = "StaticEmbedding"
+"""The kind of module, and what stands for the name of a transformers class."""
+
+_FILE = "model.safetensors"
+_UNLIMITED = 32_768  # tokens; the reference has no limit at all
+
+
+def read_static_model(files: ModelFiles, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer to `folder`; give the limits, the inputs and the width, as `read_text_model` does."""
+    limit = tokenizer.save_backend(files.network / "tokenizer.json", folder) or _UNLIMITED
+    return {
+        "auto_class": NETWORK,
+        "special": False,
+        "max_length": limit,
+        "positions": None,
+        "inputs": ["input_ids"],
+        "hidden_size": int(read_table(files.network).shape[1]),
+        "steps": _steps(files.path),
+    }
+
+
+def read_table(network: Path) -> Array:
+    """Give the vector of each token, float32 [tokens, width]; raises InvalidInput if the file has none."""
+    from safetensors.numpy import load_file
+
+    try:
+        stored = load_file(network / _FILE)
+    except FileNotFoundError as error:
+        raise InvalidInput(f"no {_FILE} in {network}", param="model") from error
+    table = stored.get("embedding.weight", stored.get("embeddings"))
+    if table is None:
+        raise InvalidInput(f"{network / _FILE} has no embedding.weight and no embeddings", param="model")
+    if "embedding.weight" not in stored:
+        table = table[stored["mapping"]] if "mapping" in stored else table
+        table = table * stored["weights"][:, None] if "weights" in stored else table
+    return table.astype("float32")
+
+
+def _steps(path: Path) -> list[Step]:
+    """Pool by the mean; only Normalize may follow."""
+    steps: list[Step] = [{"kind": "Pooling", "number": 0, "modes": ["mean"], "include_prompt": True}]
+    for number, (kind, _) in enumerate(modules_of(path)[1:], start=1):
+        if not kind.endswith(".Normalize"):
+            raise InvalidInput(f"module {kind!r} of {path} is not served after {NETWORK}", param="model")
+        steps.append({"kind": "Normalize", "number": number})
+    return steps
