@@ -12,11 +12,12 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
+from infinity_pool.workers.files.table import NETWORK
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.pooling import pooling_arrays
-from infinity_pool.workers.text.static import NETWORK, read_static_model
+from infinity_pool.workers.text.static import read_static_model
 from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from safetensors import SafetensorError
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.files.content import file_names, has_weights
+from infinity_pool.workers.files.table import NETWORK
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.networks.static import load_static
-from infinity_pool.workers.text.static import NETWORK
 
 transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]

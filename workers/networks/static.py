@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from infinity_pool.workers.files.table import read_table
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text.static import read_table
 
 
 class StaticEmbedding(torch.nn.Module):

@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import Array
+from infinity_pool.workers.files.table import NETWORK, read_table
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text import tokenizer
 from infinity_pool.workers.text.modules import Step, modules_of
 
-NETWORK = "StaticEmbedding"
-"""The kind of module, and what stands for the name of a transformers class."""
-
-_FILE = "model.safetensors"
 _UNLIMITED = 32_768  # tokens; the reference has no limit at all
 
 
@@ -33,23 +29,6 @@ def read_static_model(files: ModelFiles, folder: Path) -> dict[str, Any]:
         "hidden_size": int(read_table(files.network).shape[1]),
         "steps": _steps(files.path),
     }
-
-
-def read_table(network: Path) -> Array:
-    """Give the vector of each token, float32 [tokens, width]; raises InvalidInput if the file has none."""
-    from safetensors.numpy import load_file
-
-    try:
-        stored = load_file(network / _FILE)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"no {_FILE} in {network}", param="model") from error
-    table = stored.get("embedding.weight", stored.get("embeddings"))
-    if table is None:
-        raise InvalidInput(f"{network / _FILE} has no embedding.weight and no embeddings", param="model")
-    if "embedding.weight" not in stored:
-        table = table[stored["mapping"]] if "mapping" in stored else table
-        table = table * stored["weights"][:, None] if "weights" in stored else table
-    return table.astype("float32")
 
 
 def _steps(path: Path) -> list[Step]:
