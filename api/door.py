@@ -14,6 +14,8 @@ from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
 
 REQUEST_ID = "X-Request-Id"
+SERVER = "infinity-pool"
+"""What the header Server says, and not which versions of what."""
 
 _GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -48,7 +50,7 @@ class Door:
             self._metrics.in_flight -= 1
             self._metrics.answered(_route(request), status, time.perf_counter() - started)
         response.headers[REQUEST_ID] = request_id
-        response.headers["Server"] = "infinity-pool"  # and not which versions of what
+        response.headers["Server"] = SERVER
         if self._closing:
             response.force_close()
         return response

@@ -12,6 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from infinity_pool.api.app import make_app
+from infinity_pool.api.connection import Runner
 from infinity_pool.api.keys import CLIENT, READINESS
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import Unavailable
@@ -44,7 +45,7 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
     `started` is called with the URL once the port is open. Raises OSError if it cannot be opened.
     """
     app = make_app(settings)
-    runner = web.AppRunner(
+    runner = Runner(
         app,
         access_log=None,
         handler_cancellation=True,

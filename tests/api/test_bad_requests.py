@@ -218,3 +218,34 @@ async def test_what_is_no_http(api: Api) -> None:
 async def test_nothing_of_this_was_a_surprise(api: Api, worker: Process) -> None:
     assert not [line for line in api.log if "Traceback" in line or "ERROR" in line]
     assert worker.process.poll() is None
+
+
+NO_HTTP = {
+    "no HTTP": f"{SECRET}\r\n\r\n",
+    "a bad version": "GET / HTTP/9\r\n\r\n",
+    "a bad method": "G@T / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a bad header": f"GET / HTTP/1.1\r\nHost: x\r\n{SECRET}\r\n\r\n",
+    "a long path": f"GET /{'a' * 20_000} HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long header": f"GET / HTTP/1.1\r\nHost: x\r\nX-A: {'a' * 20_000}\r\n\r\n",
+    "two lengths": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "a length that is none": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    "a length and chunks": "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "an expectation": "GET / HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n",
+    "no such protocol": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", NO_HTTP)
+async def test_what_is_no_good_http_is_told_so_in_our_words(case: str, api: Api) -> None:
+    async with raw(api) as (reader, writer):
+        writer.write(NO_HTTP[case].encode())
+        head, _, answer = (await asyncio.wait_for(reader.read(), 10)).decode().partition("\r\n\r\n")
+
+    status = int(head.split()[1])
+    error = json.loads(answer)["error"]
+    assert (status, error["type"]) == (417 if case == "an expectation" else 400, "invalid_request_error")
+    assert "Content-Type: application/json" in head
+    assert "Server: infinity-pool\r\n" in head + "\r\n"
+    assert not {"aiohttp", "Python", SECRET} & set((head + answer).replace("/", " ").split())
+    assert SECRET not in head + answer
+    assert ("too long" in error["message"]) == ("long" in case)
