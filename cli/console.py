@@ -1,6 +1,5 @@
 """Where tables are printed."""
 
-import os
 import sys
 
 from rich.console import Console
@@ -9,5 +8,5 @@ _WIDTH = 160  # columns, where there is no terminal to ask
 
 
 def console() -> Console:
-    """Give stdout: as wide as the terminal or as COLUMNS says, or wide enough to lose nothing in a file or pipe."""
-    return Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _WIDTH)
+    """Give stdout as rich sees it: as wide as the terminal, or wide enough to lose nothing in a file or pipe."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)

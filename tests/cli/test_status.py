@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -81,10 +82,21 @@ def test_json_holds_all_a_worker_says() -> None:
     assert model["workers"][0]["rate"] == {"items": 1.0, "tokens": 2.0}
 
 
-def status(*options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def status(*options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "infinity_pool.cli.main", "status", *options]
-    ours = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**ours, **variables})
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def on_a_terminal(columns: int, *options: str) -> str:
+    """Run it on a terminal, plain and so many columns wide, and give what it shows."""
+    ours, its = os.openpty()
+    command = [sys.executable, "-m", "infinity_pool.cli.main", "status", *options]
+    variables = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm"}
+    subprocess.run(command, stdin=its, stdout=its, stderr=its, timeout=60, env=variables, check=True)
+    os.close(its)
+    with os.fdopen(ours, "rb", buffering=0) as shown:
+        text = shown.read(2**16).decode().replace("\r\n", "\n")
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 def test_a_real_machine(dummy: Serving) -> None:
@@ -94,7 +106,7 @@ def test_a_real_machine(dummy: Serving) -> None:
     assert "1 of 1" in shown.stdout
     assert "…" not in shown.stdout  # nothing is cut off
 
-    narrow = status("--redis-url", dummy.queue_url(), "--interval", "0.1", COLUMNS="80").stdout
+    narrow = on_a_terminal(80, "--redis-url", dummy.queue_url(), "--interval", "0.1")
     assert max(map(len, narrow.splitlines())) <= 80
     assert all(word in narrow for word in ("dummy", "ready", "running", "items/s", "tokens/s"))
 
