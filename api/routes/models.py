@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from infinity_pool.api.ability import capabilities
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker.errors import ModelNotFound
@@ -47,7 +48,8 @@ def _described(model: ModelStatus, max_items: int) -> dict[str, Any]:
         "created": _STARTED,
         "owned_by": "infinity",
         "ready": model.ready,
-        "capabilities": speaker.tasks,
+        "capabilities": capabilities(speaker),
+        "modalities": speaker.modalities,
         "family": speaker.family,
         "engine": speaker.engine,
         "device": ", ".join(sorted({worker.device for worker in model.workers})),

@@ -12,10 +12,10 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text import tokenizer
 from infinity_pool.workers.text.modules import unit
+from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of
 from infinity_pool.workers.text.padding import mask_of, pad
-from infinity_pool.workers.text.tokenizer import Tokenizer, Tokens
+from infinity_pool.workers.text.tokenizer import Tokenizer, Tokens, max_length_of
 
-_OPTIONS = ("dimensions", "modality", "normalize")
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 
 
@@ -47,12 +47,13 @@ class TwoTowers(Family):
     tasks: tuple[str, ...] = ("embed",)
     auto_class = "AutoModel"
     output = ""
+    options: tuple[str, ...] = ("dimensions", "modality", "normalize")
     pads_to_limit = False
     media_input: str
 
     def __init__(self, files: ModelFiles) -> None:
         facts = files.extra
-        self.max_length = _max_length(files)
+        self.max_length = max_length_of(files)
         self.dimensions: int = facts["width"]
         self.inputs: tuple[str, ...] = (*facts["text_inputs"], self.media_input)
         self._left: bool = facts["left"]
@@ -64,19 +65,14 @@ class TwoTowers(Family):
         """Turn files into arrays; raises InvalidInput, naming the item."""
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `modality`, `dimensions` and `normalize`."""
-        if task not in self.tasks:
-            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
-        if unknown := sorted(options.keys() - set(_OPTIONS)):
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
+        """Check the options, of which each family has its own."""
+        check_task(task, self.tasks)
+        check_names(options, self.options)
         modality = options.get("modality", "text")
         if modality not in self.modalities:
             raise InvalidInput(f"this model takes {' and '.join(self.modalities)}, not {modality!r}", param="modality")
-        if not isinstance(options.get("normalize"), bool | None):
-            raise InvalidInput(f"normalize must be true or false, not {options['normalize']!r}", param="normalize")
-        width = options.get("dimensions")
-        if width is not None and (type(width) is not int or not 1 <= width <= self.dimensions):
-            raise InvalidInput(f"dimensions must be from 1 to {self.dimensions}, not {width!r}", param="dimensions")
+        flag_of(options, "normalize")
+        count_of(options, "dimensions", self.dimensions)
         return Head(task, modality)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
@@ -122,13 +118,3 @@ class TwoTowers(Family):
         """Cut vectors to `dimensions`, and make them of length 1 unless `normalize` is false."""
         cut = outputs[:, : options.get("dimensions") or self.dimensions]
         return cut if options.get("normalize") is False else np.asarray(unit(cut))
-
-
-def _max_length(files: ModelFiles) -> int:
-    """Apply the user's own limit, which may not be over what the text tower can run."""
-    wanted, positions = files.max_length, files.extra["positions"]
-    if wanted is None:
-        return int(files.extra["max_length"])
-    if wanted > positions:
-        raise InvalidInput(f"max_length {wanted} is over the {positions} positions of the model", param="max_length")
-    return wanted

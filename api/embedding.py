@@ -1,0 +1,68 @@
+"""What the endpoints for embeddings share: what is asked, and the way from there to vectors."""
+
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from infinity_pool.api.ability import check_ability
+from infinity_pool.api.deadline import Deadline
+from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.media import files_of
+from infinity_pool.api.reading import Body, lane_of, read
+from infinity_pool.api.rendering import Encoding, embeddings_response
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Item
+
+Modality = Literal["text", "image", "audio"]
+
+
+def _as_list(value: Any) -> Any:
+    """Let one text stand for a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and _are_token_ids(value):
+        raise PydanticCustomError("token_ids", "token ids are not taken, send the text itself")
+    return value
+
+
+def _are_token_ids(value: list[Any]) -> bool:
+    first = value[0] if value else None
+    return type(first) is int or (isinstance(first, list) and _are_token_ids(first[:1]))
+
+
+class EmbeddingsBody(Body):
+    """What is asked for; images and sounds are data URIs, or base64 alone."""
+
+    model: str = Field(min_length=1, max_length=256)
+    input: Annotated[list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_as_list)]
+    encoding_format: Encoding | None = None
+    dimensions: int | None = Field(None, ge=1, le=2**20)
+    user: str | None = None
+    modality: Modality = "text"
+
+
+async def embed(request: web.Request, modality: Modality | None = None) -> web.Response:
+    """Embed what a request brings: items of its own modality, unless the endpoint has one."""
+    app = request.app
+    client, settings = app[CLIENT], app[SETTINGS]
+    deadline = Deadline(request, settings)
+    body = await read(request, EmbeddingsBody, deadline.left("online"))
+    if len(body.input) > settings.max_items:
+        raise InvalidInput(f"input: {len(body.input)} items, {settings.max_items} are allowed", param="input")
+    modality = modality or body.modality
+    worker = client.best(body.model)
+    check_ability(worker, "embed", modality)
+    items: list[Item] = list(body.input) if modality == "text" else list(await files_of(body.input))
+    lane = lane_of(request, "online" if len(items) <= settings.online_max_items else "bulk")
+    options = _options(body, modality)
+    result = await client.submit(body.model, "embed", items, options=options, lane=lane, timeout=deadline.left(lane))
+    app[METRICS].ran(body.model, "embed", len(items), result)
+    return embeddings_response(body.model, result, body.encoding_format or "float", client.best(body.model))
+
+
+def _options(body: EmbeddingsBody, modality: Modality) -> dict[str, Any]:
+    """Give what the model's family is told; text is what all take, so it is not said."""
+    options = {} if body.dimensions is None else {"dimensions": body.dimensions}
+    return options if modality == "text" else options | {"modality": modality}

@@ -1,0 +1,191 @@
+"""Files in JSON: decoded, or refused with the item's name; and models that take them."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from PIL import Image
+
+from infinity_pool.api.media import MAX_ITEM_BYTES, file_of
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.families.clip import Clip
+from tests.api.conftest import Api, Process, _until_ready
+from tests.tiny_towers import encoded, png, save_clip
+from tests.workers.conftest import load_here, run
+
+
+def uri(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{b64encode(data).decode()}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "data:image/png;base64,aGVsbG8=",
+        "DATA:image/png;BASE64,aGVsbG8=",
+        "data:;base64,aGVsbG8=",
+        "data:audio/wav;name=a.wav;charset=x;base64,aGVsbG8=",
+        "data:image/png;base64,aGVsbG8%3D",
+        "data:,hello",
+        "data:text/plain,%68ello",
+        "aGVsbG8=",
+    ],
+)
+def test_ways_to_write_a_file(value: str) -> None:
+    assert file_of(value) == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("", "empty"),
+        ("data:image/png;base64,", "empty"),
+        ("data:image/png;base64", "comma"),
+        ("data:" + "x" * 10_000 + ",a", "comma"),
+        ("data:image/png;base64,aGVsbG8", "base64"),
+        ("data:image/png;base64,aGVs*bG8=", "base64"),
+        ("aGVsbG8=\n!", "base64"),
+        ("ein Bär", "base64"),
+        ("http://example.com/cat.png", "addresses are not fetched yet"),
+        ("HTTPS://example.com/cat.png", "addresses are not fetched yet"),
+        ("file:///etc/passwd", "not file:"),
+        ("htt://example.com", "not htt:"),
+        ("A" * (MAX_ITEM_BYTES * 4 // 3 + 8), "send it smaller"),
+        ("data:," + "a" * (MAX_ITEM_BYTES + 1), "send it smaller"),
+    ],
+)
+def test_what_is_no_file(value: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        file_of(value)
+
+
+def test_the_largest_file() -> None:
+    assert len(file_of(uri(bytes(MAX_ITEM_BYTES)))) == MAX_ITEM_BYTES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture(scope="module")
+def clip_api(folder: Path, queue_url: str, start_api: Any, worker: Process) -> Iterator[Api]:
+    """A replica with a CLIP model `c`, and `m`, which takes texts alone."""
+    options = ["--engine", "torch", "--served-model-name", "c", "--cache-dir", str(folder / ".cache")]
+    process = Process("worker", "--model", str(folder), *options, "--redis-url", queue_url)
+    api = start_api("--max-body", "40000000")
+
+    for model in ("c", "m"):
+        asyncio.run(_until_ready(api.url, model))
+    yield api
+    process.stop()
+
+
+async def post(api: Api, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    data = BytesIO(json.dumps({"model": "c", **body}).encode())
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(api.url, headers=headers) as session, session.post(path, data=data) as response:
+        return response.status, await response.json()
+
+
+async def test_images(clip_api: Api, folder: Path) -> None:
+    images = [png(50, 40), png(32, 32, seed=1), png(7, 90, seed=2)]
+    family, engine = load_here(folder)
+    assert isinstance(family, Clip)
+    wanted = run(family, engine, "embed", images, modality="image")
+    values = [uri(images[0]), b64encode(images[1]).decode(), uri(images[2], "audio/nonsense")]
+
+    for path, more in [
+        ("/v1/embeddings", {"modality": "image"}),
+        ("/embeddings_image", {}),
+        ("/v1/embeddings_image", {"modality": "text"}),
+    ]:
+        status, answer = await post(clip_api, path, input=values, **more)
+        assert status == 200, answer
+        vectors = np.array([entry["embedding"] for entry in answer["data"]])
+        np.testing.assert_allclose(vectors, wanted, atol=1e-5)
+        assert answer["usage"]["prompt_tokens"] == 3 * 16  # patches
+
+    status, answer = await post(clip_api, "/embeddings", input=values[0], modality="image", dimensions=5)
+    assert (status, len(answer["data"][0]["embedding"])) == (200, 5)
+
+
+async def test_texts_of_the_same_model(clip_api: Api, folder: Path) -> None:
+    wanted = run(*load_here(folder), "embed", ["a cat", "fox"])
+    status, answer = await post(clip_api, "/embeddings", input=["a cat", "fox"], modality="text")
+    assert status == 200
+    np.testing.assert_allclose([entry["embedding"] for entry in answer["data"]], wanted, atol=1e-5)
+
+
+async def test_many_images_go_bulk_and_come_in_order(clip_api: Api, folder: Path) -> None:
+    images = [png(20 + seed, 30, seed=seed) for seed in range(70)]
+    status, answer = await post(clip_api, "/embeddings", input=[*map(uri, images)], modality="image")
+    assert status == 200
+    vectors = np.array([entry["embedding"] for entry in answer["data"]])
+    np.testing.assert_allclose(vectors, run(*load_here(folder), "embed", images, modality="image"), atol=1e-5)
+
+
+GOOD = uri(png(9, 9))
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an address": ({"input": [GOOD, "https://example.com/a.png"]}, "input[1]", "not fetched yet"),
+    "no base64": ({"input": [GOOD, GOOD, "data:image/png;base64,???"]}, "input[2]", "no base64"),
+    "no image": ({"input": [GOOD, uri(b"hello")]}, "input[1]", "no image"),
+    "an image that is cut off": ({"input": [uri(png(64, 64)[:-500])]}, "input[0]", "broken image"),
+    "the last of many": ({"input": [GOOD] * 80 + [uri(b"hello")]}, "input[80]", "no image"),
+    "a file that fits in no job": ({"input": [GOOD, uri(bytes(9_000_000))]}, "input[1]", "send it smaller"),
+    "nothing": ({"input": []}, "input", "at least 1"),
+    "bytes that are no list": ({"input": {"url": GOOD}}, "input", "array"),
+    "a sound for a model of images": (
+        {"input": GOOD, "modality": "audio"},
+        "modality",
+        "takes text and image, not audio",
+    ),
+    "an image for a model of texts": ({"input": GOOD, "model": "m"}, "modality", "takes text, not image"),
+    "an unknown modality": ({"input": GOOD, "modality": "video"}, "modality", "'text', 'image' or 'audio'"),
+    "no modality": ({"input": GOOD, "modality": None}, "modality", "'text', 'image' or 'audio'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_400(case: str, clip_api: Api) -> None:
+    body, param, words = BAD[case]
+    status, answer = await post(clip_api, "/embeddings", **{"modality": "image"} | body)
+    error = answer["error"]
+    assert (status, error["code"], error["param"]) == (400, "invalid_input", param), error
+    assert words in error["message"]
+
+
+async def test_all_in_all_too_large_is_413(clip_api: Api) -> None:
+    status, answer = await post(clip_api, "/embeddings", input=[uri(bytes(7_500_000))] * 5, modality="image")
+    assert (status, answer["error"]["code"]) == (413, "request_entity_too_large")
+
+
+async def test_files_of_megabytes_have_a_job_each(clip_api: Api) -> None:
+    large = encoded(Image.effect_noise((1500, 1200), 90), "BMP")
+    assert len(large) > 2**20
+    status, answer = await post(clip_api, "/embeddings_image", input=[uri(large), GOOD, uri(large)])
+    assert status == 200, answer
+    first, other, last = (entry["embedding"] for entry in answer["data"])
+    assert first == last != other
+
+
+async def test_sounds_are_not_for_this_model(clip_api: Api) -> None:
+    status, answer = await post(clip_api, "/embeddings_audio", input=GOOD)
+    assert (status, answer["error"]["param"]) == (400, "modality")
+
+
+async def test_models_say_what_they_can(clip_api: Api) -> None:
+    async with aiohttp.ClientSession(clip_api.url) as session:
+        found = {}
+        for name in ("c", "m"):
+            async with session.get(f"/models/{name}") as response:
+                found[name] = await response.json()
+    assert (found["c"]["capabilities"], found["c"]["modalities"]) == (["embed", "image_embed"], ["text", "image"])
+    assert (found["m"]["capabilities"], found["m"]["modalities"]) == (["embed"], ["text"])
