@@ -36,7 +36,7 @@ class Door:
         started = time.perf_counter()
         request_id = self._request_id(request)
         status = STATUS["cancelled"]
-        self._metrics.in_flight += 1
+        self._metrics.came()
         try:
             self._check_key(request)
             response = await handler(request)
@@ -47,7 +47,6 @@ class Door:
             response = error_response(error, request_id)
             status = response.status
         finally:
-            self._metrics.in_flight -= 1
             self._metrics.answered(_route(request), status, time.perf_counter() - started)
         response.headers[REQUEST_ID] = request_id
         response.headers["Server"] = SERVER

@@ -1,17 +1,22 @@
 """What Prometheus is told; nothing is looked up by name twice, since this runs with every request."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest, values
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import ModelStatus, State
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's own name for it
+_NUMBER = "INFINITY_API_NUMBER"
 
 _ANSWER = ("route", "status")
 _WORK = ("model", "task")
@@ -25,15 +30,25 @@ class _Work(NamedTuple):
     truncated: Counter
 
 
+def shared_metrics(folder: str, number: int) -> dict[str, str]:
+    """
+    Give the environment in which an API process shares its counts through files in `folder`.
+
+    Its `number` is that of its place among those who share a port: who takes it after a death counts on from there.
+    """
+    return {_FOLDER: folder, _NUMBER: str(number)}
+
+
 class Metrics:
     """
-    The counts of one API process.
+    The counts of one API process, or, where several share a port, of all of them, since any may be asked.
 
     `statuses` gives what is known of the models and their queues, `awaited` the number of jobs whose reply is awaited.
     """
 
     def __init__(self, statuses: Statuses, awaited: Callable[[], int]) -> None:
-        self.in_flight = 0
+        self._awaited = awaited
+        self._shared = _share()
         self._registry = CollectorRegistry()
         counter = partial(Counter, registry=self._registry, namespace="infinity")
         self._requests = counter("http_requests", "Requests answered.", _ANSWER)
@@ -49,16 +64,22 @@ class Metrics:
             counter("tokens", "Tokens run.", _WORK),
             counter("truncated_items", "Items cut to the model's limit.", _WORK),
         )
-        gauge = Gauge("infinity_http_requests_in_flight", "Requests in hand.", registry=self._registry)
-        gauge.set_function(lambda: self.in_flight)
-        Gauge("infinity_jobs_awaited", "Jobs whose reply is awaited.", registry=self._registry).set_function(awaited)
-        self._registry.register(_Queues(statuses))
-        ProcessCollector(registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry, namespace="infinity", multiprocess_mode="livesum")
+        self._in_flight = gauge("http_requests_in_flight", "Requests in hand.")
+        self._jobs_awaited = gauge("jobs_awaited", "Jobs whose reply is awaited.")
+        self._in_flight.set(0)  # the last process of this number may have died with some
+        self._exposed = self._gathered(_Queues(statuses))
         self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._by_task: dict[tuple[str, str], _Work] = {}
 
+    def came(self) -> None:
+        """Count a request in."""
+        self._in_flight.inc()
+
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count one request."""
+        """Count one request out."""
+        self._in_flight.dec()
+        self._jobs_awaited.set(self._awaited())
         pair = self._by_answer.get((route, status))
         if pair is None:
             labels = (route, str(status))
@@ -78,7 +99,26 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Give everything in Prometheus's text format."""
-        return generate_latest(self._registry)
+        self._jobs_awaited.set(self._awaited())
+        return generate_latest(self._exposed)
+
+    def _gathered(self, queues: "_Queues") -> CollectorRegistry:
+        """Give what is exposed; a process's own memory and time are not where one of several would stand for all."""
+        exposed = CollectorRegistry() if self._shared else self._registry
+        if self._shared:
+            MultiProcessCollector(exposed)  # type: ignore[no-untyped-call]
+        else:
+            ProcessCollector(registry=exposed)
+        exposed.register(queues)
+        return exposed
+
+
+def _share() -> bool:
+    """Count in files that others read, if we are told to; says whether we are."""
+    number = os.environ.get(_NUMBER)
+    if number is not None:
+        values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+    return _FOLDER in os.environ
 
 
 class _Queues(Collector):

@@ -11,6 +11,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from infinity_pool.api.metrics import shared_metrics
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.connection import connect, is_outage
 from infinity_pool.broker.presence import forget_worker
@@ -63,11 +64,19 @@ async def watch(workers: Sequence[WorkerSettings], redis: Redis, supervisor: Sup
     await Watchdog(redis, models, supervisor, min(worker.stall_timeout for worker in workers)).run()
 
 
-def api_children(settings: ApiSettings, count: int, silence: float) -> list[Child]:
-    """Give so many replicas of the API, which share the port if there are several; `silence` as of supervise.Child."""
-    shared = environment(replace(settings, reuse_port=settings.reuse_port or count > 1))
-    names = [f"api#{number}" for number in range(1, count + 1)] if count > 1 else ["api"]
-    return [Child(name, _module("api"), shared, silence=silence) for name in names]
+def api_children(settings: ApiSettings, count: int, silence: float, folder: str) -> list[Child]:
+    """
+    Give so many replicas of the API; `silence` as of supervise.Child.
+
+    If there are several, they share the port and, through files in `folder`, what /metrics says.
+    """
+    if count == 1:
+        return [Child("api", _module("api"), environment(settings), silence=silence)]
+    shared = environment(replace(settings, reuse_port=True))
+    return [
+        Child(f"api#{number}", _module("api"), shared | shared_metrics(folder, number), silence=silence)
+        for number in range(1, count + 1)
+    ]
 
 
 async def supervise_workers(workers: Sequence[WorkerSettings], *, once: bool = False) -> int:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
@@ -65,7 +66,7 @@ async def _supervise(
     """Start workers and API; they are stopped in the reverse order: first what takes requests, then what answers."""
     asked = [_combined(WorkerSettings, settings, model) for model in models]
     workers = [worker for each in asked for worker in one_per_device(each)]
-    with closing(Lifeline()) as lifeline:
+    with closing(Lifeline()) as lifeline, TemporaryDirectory(prefix="infinity-metrics-") as folder:
         async with (
             connect(settings.redis_url) as redis,
             screen() as shown,
@@ -76,7 +77,7 @@ async def _supervise(
                 stderr=shown.stderr,
             ) as working,
             Supervisor(
-                api_children(_api(settings, models), settings.api_processes, _silence(settings)),
+                api_children(_api(settings, models), settings.api_processes, _silence(settings), folder),
                 lifeline,
                 patience=settings.shutdown_delay + settings.timeout + MARGIN,
                 stderr=shown.stderr,
