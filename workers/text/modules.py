@@ -134,7 +134,7 @@ class Steps:
     def __init__(self, steps: list[Step], folder: Path, hidden_size: int) -> None:
         self._steps = steps
         self._file = folder / _WEIGHTS
-        self._weights: dict[str, Any] = {}
+        self._weights: dict[type, dict[str, Any]] = {}  # by the kind of array, as engines that are compared share them
         self.modes: list[str] = steps[0]["modes"]
         self.includes_prompt: bool = steps[0]["include_prompt"]
         self.normalizes = steps[-1]["kind"] == "Normalize"
@@ -170,14 +170,14 @@ class Steps:
         return product if bias is None else product + bias
 
     def _weight(self, like: Any, step: Step, name: str) -> Any:
-        if not self._weights:
+        if type(like) not in self._weights:
             from safetensors.numpy import load_file
 
             own = np.asarray if isinstance(like, np.ndarray) else like.new_tensor
             with reading(self._file):
                 arrays = load_file(self._file)
-            self._weights = {key: own(array) for key, array in arrays.items()}
-        return self._weights.get(f"{step['number']}.{name}")
+            self._weights[type(like)] = {key: own(array) for key, array in arrays.items()}
+        return self._weights[type(like)].get(f"{step['number']}.{name}")
 
 
 def unit(vectors: Any) -> Any:
