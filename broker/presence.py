@@ -38,7 +38,8 @@ class WorkerInfo:
     What a worker says of itself with each heartbeat.
 
     Speeds are smoothed, counts are since its start; `stalled` is for how many seconds it has had work and finished no
-    batch, and it calls itself stuck after its --stall-timeout.
+    batch, and it calls itself stuck after its --stall-timeout. `cosine` is, of a model in int8, the least to its own
+    float32 that some texts had when it was made.
     """
 
     id: str
@@ -55,6 +56,7 @@ class WorkerInfo:
     engine: str = ""
     device: str = ""
     dtype: str = ""
+    cosine: float | None = None
     max_length: int = 0
     dimensions: int | None = None
     batch_tokens: int = 0

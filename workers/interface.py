@@ -76,6 +76,7 @@ class ModelFiles:
     revision: str | None = None
     trust_remote_code: bool = False
     max_length: int | None = None  # the user's own limit, over the model's
+    quantised: bool = False  # whether int8 is asked for, which an engine may have to make
     extra: dict[str, Any] = field(default_factory=dict)
     built: Path = Path()
 

@@ -19,6 +19,7 @@ from infinity_pool.workers.deadman import Deadman
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
+from infinity_pool.workers.lifeline import leave_without_remark
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 async def run_worker(settings: WorkerSettings) -> int:
     """Run one worker until SIGTERM or SIGINT; gives the exit code: 0, 1, or EXIT_REFUSED if it can never serve."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    leave_without_remark()
     code = 0
     async with connect(settings.redis_url) as redis:
         pulse = Pulse(redis, settings.name, _worker_id(), mix=settings.allow_mixed)
@@ -181,6 +183,7 @@ def _description(loaded: LoadedModel) -> dict[str, object]:
         "engine": loaded.engine_name,
         "device": loaded.engine.device,
         "dtype": loaded.engine.dtype,
+        "cosine": loaded.cosine,
         "max_length": loaded.family.max_length,
         "max_chars": loaded.family.max_chars,
         "dimensions": loaded.family.dimensions,

@@ -9,7 +9,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 """The number formats there are to choose from."""
 
 _PACKAGE = "package:"
@@ -32,7 +32,7 @@ class ModelSettings:
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
     device: str = option("auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps.", default="auto")
     dtype: str = option(
-        "Number format; auto: float32 on CPU, half precision on a GPU.",
+        "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2.",
         default="auto",
         choices=DTYPES,
     )

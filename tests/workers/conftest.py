@@ -42,7 +42,7 @@ def minilm(request: pytest.FixtureRequest, cache_dir: str) -> LoadedModel:
 
 def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **settings: Any) -> build.Found:
     """Make what `load_model` makes of a tiny model, anew and in this process, which is faster than in another."""
-    files = locate(ModelSettings(model=str(folder), **settings), ignore_progress)
+    files = locate(ModelSettings(model=str(folder), dtype=dtype, **settings), ignore_progress)
     files = dataclasses.replace(files, built=Path(tempfile.mkdtemp(prefix=".built-", dir=folder)))
     build.build(files, settings.get("family") or detect(files), engine, "cpu", dtype, ignore_progress)
     found = build.found(files, engine, "cpu", dtype)

@@ -58,6 +58,7 @@ def _dtype(device: str, name: str) -> torch.dtype:
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise InvalidInput(f"torch has no dtype {name!r}", param="dtype")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        others = "; onnx and ctranslate2 have it" if name == "int8" else ""
+        raise InvalidInput(f"the torch engine has no dtype {name!r}{others}", param="dtype")
     return dtype

@@ -26,7 +26,7 @@ _ABANDONED = 24 * 3600.0  # seconds after which a folder that was never finished
 LOCK = "lock"
 """The file in a folder at which processes wait for the one that fills it."""
 
-_MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu")
+_MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu", "ctranslate2")
 
 
 class Damaged(WorkerFailed):

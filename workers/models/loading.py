@@ -43,7 +43,7 @@ class LoadedModel:
     A model on its device.
 
     `files` can be pickled and is what preprocessing processes make their family of. Workers whose `fingerprint` is the
-    same give the same vectors.
+    same give the same vectors. `cosine` is the least to its own float32 of some texts' outputs, where int8 was made.
     """
 
     files: ModelFiles
@@ -52,6 +52,7 @@ class LoadedModel:
     engine_name: str
     engine: Engine
     fingerprint: str
+    cosine: float | None = None
 
 
 class _Prepared(NamedTuple):
@@ -99,8 +100,11 @@ def _load(prepared: "_Prepared", device: str, dtype: str, progress: Progress) ->
     engine = engine_module(engine_name).load(files, family, device, dtype)
     _try(family, engine)
     about = {name: fact for name, fact in files.extra.items() if name != engine_name}
-    fingerprint = key_of(content, family_name, about, family.max_length, family.dimensions, engine.dtype)
-    return LoadedModel(files, family_name, family, engine_name, engine, fingerprint)
+    parts = [content, family_name, about, family.max_length, family.dimensions, engine.dtype]
+    if engine.dtype == "int8":  # engines agree in what floating-point numbers are, and each quantises in its own way
+        parts.append(engine_name)
+    cosine = files.extra.get(engine_name, {}).get("cosine")
+    return LoadedModel(files, family_name, family, engine_name, engine, key_of(*parts), cosine)
 
 
 def _dummy(settings: ModelSettings) -> _Prepared:
@@ -125,7 +129,8 @@ def _find(settings: ModelSettings, progress: Progress) -> _Located:
     with surroundings(root):
         content = content_hash(files.path, definition(names), root / "hashes.json")
         graph = content_hash(files.path, own_graph(names), root / "hashes.json")
-    key = key_of(_MADE_SINCE, content, graph, family_name, files.trust_remote_code, maker_versions())
+    ways = (family_name, files.trust_remote_code, files.quantised)
+    key = key_of(_MADE_SINCE, content, graph, *ways, maker_versions())
     return _Located(dataclasses.replace(files, built=root / "models" / key), family_name, content)
 
 

@@ -65,6 +65,10 @@ def test_missing_weights_are_not_made_up(folder: Path) -> None:
         load_here(folder)
 
 
-def test_an_unknown_dtype(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="torch has no dtype 'float3'"):
-        load(folder, "float3")
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [("float3", "has no dtype 'float3'$"), ("int8", "has no dtype 'int8'; onnx and ctranslate2 have it")],
+)
+def test_a_dtype_that_it_has_not(dtype: str, words: str, folder: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"the torch engine {words}"):
+        load(folder, dtype)

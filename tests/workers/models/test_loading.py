@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -95,19 +96,20 @@ def test_auto_compares_once_and_remembers(starts: Starts, tmp_path: Path) -> Non
     assert first["stages"] == [
         "finding the model",
         "reading the model",
+        "converting for ctranslate2",
         "exporting to ONNX",
-        "comparing onnx with torch",
-        "loading with onnx",
+        "comparing ctranslate2, onnx with torch",
+        f"loading with {first['engine']}",
     ]
     assert first["seconds"] < 30
-    assert later["stages"] == ["finding the model", "loading with onnx"]
+    assert (engine := first["engine"]) in ("ctranslate2", "onnx")
+    assert later["stages"] == ["finding the model", f"loading with {engine}"]
     assert later["seconds"] < 3
-    assert (first["engine"], first["heavy"]) == ("onnx", [])
-    assert (later["engine"], later["heavy"]) == ("onnx", [])
+    assert (first["heavy"], later["heavy"], later["engine"]) == ([], [], engine)
     assert first["fingerprint"] == later["fingerprint"]
 
 
-def test_auto_is_torch_where_onnx_differs(tiny: Path) -> None:
+def test_auto_is_never_an_engine_that_differs(tiny: Path) -> None:
     """A graph in the right form, with other weights."""
     graph = onnx.load(prepare_here(tiny, "onnx").files.built / "onnx" / "model.onnx")
     largest = max(graph.graph.initializer, key=lambda tensor: len(tensor.raw_data))
@@ -117,8 +119,14 @@ def test_auto_is_torch_where_onnx_differs(tiny: Path) -> None:
 
     found = prepare_here(tiny, "auto")
 
-    assert found.engine == "torch"
-    assert "onnx differs from torch by" in found.reason
+    assert found.engine in ("ctranslate2", "torch")
+    assert re.search(r"onnx differs from torch by \d\S+$", found.reason)
+
+
+def test_auto_tells_all_figures(tiny: Path) -> None:
+    figures = r"differs from torch by \d\.\de-\d\d and runs at \d+\.\d times its speed"
+
+    assert re.fullmatch(f"ctranslate2 {figures}; onnx {figures}", prepare_here(tiny, "auto").reason)
 
 
 def test_auto_is_torch_for_half_precision(tiny: Path) -> None:
@@ -157,7 +165,7 @@ def test_a_local_folder_never_touches_the_network(tiny: Path, starts: Starts, tm
     """`auto` runs all there is: the tokenizer's making, torch, the export and onnxruntime."""
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)  # every process started with this folder on its path
 
-    assert "comparing onnx with torch" in starts.run(str(tiny), tmp_path / "cache")["stages"]
+    assert "comparing ctranslate2, onnx with torch" in starts.run(str(tiny), tmp_path / "cache")["stages"]
 
 
 def test_the_network_would_have_been_seen(starts: Starts, tmp_path: Path) -> None:
@@ -246,7 +254,9 @@ def test_what_a_model_lacks_is_told_by_the_other_process(tiny: Path, tmp_path: P
 
 
 def test_an_unknown_engine_is_named(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="no engine 'abacus'; there are auto, dummy, onnx, torch") as caught:
+    with pytest.raises(
+        InvalidInput, match="no engine 'abacus'; there are auto, ctranslate2, dummy, onnx, torch"
+    ) as caught:
         load(tiny, str(tmp_path / "cache"), engine="abacus")
 
     assert caught.value.param == "engine"

@@ -1,0 +1,49 @@
+"""How near the outputs of two engines are, on texts of several lengths, alone and padded."""
+
+import numpy as np
+
+from infinity_pool.broker.messages import Array
+from infinity_pool.workers.interface import Batch, Engine, Family
+
+_SENTENCE = "Il pleut sur la ville; the quick brown fox jumps over 12 lazy dogs, and nobody (not even she) minded! "
+_PROBES = (
+    ("What is the capital of France?",),
+    ("hello", _SENTENCE, _SENTENCE * 3, "数千年来,人们一直在观察星空。"),
+    (_SENTENCE * 9,),
+)
+
+
+def probe_batches(family: Family) -> list[Batch]:
+    """Prepare some texts for a family's first task."""
+    head = family.head(family.tasks[0], {})
+    return [family.collate([family.prepare(head, [*map(family.example, texts)], {})]) for texts in _PROBES]
+
+
+def outputs(engine: Engine, batches: list[Batch], family: Family) -> list[Array]:
+    """Give the output of each batch, since those of tokens are as long as their batch."""
+    return [engine.run(batch, family.reduce) for batch in batches]
+
+
+def difference(ours: list[Array], theirs: list[Array]) -> float:
+    """Give the largest difference of any number, relative to it where it is over 1; NaN if there is one."""
+    pairs = zip(ours, theirs, strict=True)
+    return float(np.max([(np.abs(one - other) / np.maximum(1, np.abs(other))).max() for one, other in pairs]))
+
+
+def worst_cosine(engine: Engine, reference: Engine, family: Family) -> float:
+    """
+    Give the smallest cosine of any item's output to that of `reference`.
+
+    A single number, such as a score, has no angle: for these it is 1 less the largest difference.
+    """
+    batches = probe_batches(family)
+    ours, theirs = outputs(engine, batches, family), outputs(reference, batches, family)
+    if all(array[0].size == 1 for array in theirs):
+        return 1 - difference(ours, theirs)
+    return min(float(_cosines(one, other).min()) for one, other in zip(ours, theirs, strict=True))
+
+
+def _cosines(ours: Array, theirs: Array) -> Array:
+    one, other = (array.reshape(len(array), -1).astype(np.float64) for array in (ours, theirs))
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.asarray((one * other).sum(1) / np.maximum(lengths, 1e-12))
