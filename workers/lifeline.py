@@ -4,6 +4,7 @@ import os
 import threading
 
 _VARIABLE = "INFINITY_LIFELINE"
+_NO_REMARK = "ignore::UserWarning:multiprocessing.resource_tracker"
 _ORPHANED = 1  # the exit code; nobody is left to read it
 
 
@@ -34,6 +35,17 @@ def follow(descriptor: int) -> None:
     A process of multiprocessing passes `multiprocessing.parent_process().sentinel`.
     """
     threading.Thread(target=_wait, args=(descriptor,), name="lifeline", daemon=True).start()
+
+
+def leave_without_remark() -> None:
+    """
+    Have multiprocessing's resource tracker say nothing when we end at once; to be called before anything is spawned.
+
+    The semaphores of our pools have names, which a process that is killed, or ends by os._exit, does not remove. The
+    tracker outlives us to do that, and would call it a leak.
+    """
+    said = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = f"{said},{_NO_REMARK}" if said else _NO_REMARK
 
 
 def _wait(descriptor: int) -> None:

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import psutil
 
@@ -53,10 +53,10 @@ async def replace_a_worker(stack: Stack, rng: random.Random) -> None:
 async def kill_a_preprocessing_process(stack: Stack, rng: random.Random) -> None:
     """-9; its worker starts another."""
     async with _slot("worker", rng) as slot:
-        children = psutil.Process(stack.workers[slot].process.pid).children()
-        for child in children:
-            if "spawn_main" in " ".join(child.cmdline()):
-                child.kill()
+        for child in psutil.Process(stack.workers[slot].process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # one that has ended has no command line
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
 
 
 # --- API replicas

@@ -101,6 +101,7 @@ async def test_one_that_is_stuck_ends_and_the_next_does_its_work(
         assert ("this worker ends" if how == A_DEVICE else "Timeout (0:00:04)") in said
         if how == A_DEVICE:
             assert [model.workers for model in await read_models(redis)] == [[]]
+        assert "leaked" not in said
         assert psutil.wait_procs(children, 5)[1] == []
 
         worker.get_on()

@@ -1,6 +1,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +15,21 @@ from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.preprocess import Preprocessor, Request, is_small
 
 FILES = ModelFiles(Path(), {}, "dummy")
+
+
+ENDS_AT_ONCE = """
+import asyncio, os, sys
+from infinity_pool.workers.lifeline import leave_without_remark
+from tests.workers.test_preprocess import FILES, Dummy, Preprocessor
+
+async def main():
+    leave_without_remark()
+    await Preprocessor("dummy", FILES, 1, Dummy(FILES)).start()
+    HOW
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -81,9 +98,22 @@ async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
     pool = Preprocessor("dummy", FILES, 1, Dummy(FILES))
     await pool.start()
     for _ in range(3):
-        for child in psutil.Process().children():
+        alive = [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
+        for child in alive:
             if "spawn_main" in " ".join(child.cmdline()):
                 os.kill(child.pid, signal.SIGKILL)
-        outcomes = await asyncio.gather(*(pool.prepare([texts(*["a" * 8] * 5)]) for _ in range(10)))
-        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2] * 5] * 10
+        many = [texts(*["a" * 8] * 33)]  # too many to be prepared in passing
+        outcomes = await asyncio.gather(*(pool.prepare(many) for _ in range(10)))
+        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2] * 33] * 10
     pool.close()
+
+
+@pytest.mark.parametrize("how", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("warnings", ["", "ignore::DeprecationWarning"])
+def test_a_worker_that_ends_at_once_leaves_nothing_to_remark(how: str, warnings: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(ENDS_AT_ONCE.replace("HOW", how))
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "PYTHONWARNINGS": warnings}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode != 0
+    assert done.stderr == ""

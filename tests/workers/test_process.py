@@ -14,6 +14,7 @@ async def test_a_worker_that_cannot_load_ends_whatever_its_heartbeat_does_at_tha
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)  # this process is not the worker's own
+    monkeypatch.setenv("PYTHONWARNINGS", "")
     settings = WorkerSettings(model="/no/such/folder", redis_url=redis_url)
     for _ in range(40):  # a cancellation is lost in about one of ten
         worker = asyncio.create_task(run_worker(settings))
