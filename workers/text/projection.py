@@ -4,6 +4,7 @@ Linear layers over the vectors of tokens: read once from a model's files, then r
 Vectors are numpy arrays or torch tensors, [n, length, width], or anything whose last axis is the width.
 """
 
+import pickle
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -43,17 +44,27 @@ def read_linear(file: Path) -> dict[str, Array]:
 
 
 def _safe(file: Path, wanted: Collection[str]) -> dict[str, Any]:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(file, framework="pt") as tensors:  # numpy has no bfloat16
-        return {name: tensors.get_tensor(name) for name in tensors.keys() if name in wanted}  # noqa: SIM118
+    try:
+        with safe_open(file, framework="pt") as tensors:  # numpy has no bfloat16
+            return {name: tensors.get_tensor(name) for name in tensors.keys() if name in wanted}  # noqa: SIM118
+    except SafetensorError as error:
+        raise _unreadable(file, error) from error
 
 
 def _pickled(file: Path, wanted: Collection[str]) -> dict[str, Any]:
     import torch
 
-    tensors = torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        raise _unreadable(file, error) from error
     return {name: tensor for name, tensor in tensors.items() if name in wanted}
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(f"{file} cannot be read: {type(error).__name__}", param="model")
 
 
 def read_dense(place: Path, name: str, usual: str) -> tuple[Layer, dict[str, Array]]:
