@@ -44,6 +44,22 @@ def save_network(kind: str, folder: Path, **tokenizer_options: Any) -> Path:
     return folder
 
 
+def save_scorer(kind: str, folder: Path, labels: int = 1, **settings: Any) -> Path:
+    """Write a network that scores texts for some labels, with its tokenizer; `settings` are those of config.json."""
+    torch.manual_seed(0)
+    network, tokenizer = ARCHITECTURES[kind]()
+    for name, value in {"num_labels": labels, **settings}.items():
+        setattr(network.config, name, value)
+    scorer = transformers.AutoModelForSequenceClassification.from_config(network.config)
+    for weights in scorer.parameters():
+        if weights.dim() == 2:
+            torch.nn.init.normal_(weights, std=0.15)  # so that scores are far apart
+    scorer.save_pretrained(folder)
+    tokenizer.model_max_length = POSITIONS
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_modules(folder: Path, *modules: tuple[str, dict[str, Any]], **settings: Any) -> Path:
     """
     Write the files that sentence-transformers puts beside a network, in the form of its versions 2 to 5.

@@ -60,10 +60,10 @@ def test_modules_that_are_none(text: str, words: str, tmp_path: Path) -> None:
     ("config", "modules", "described", "words"),
     [
         (
-            {"model_type": "bert", "architectures": ["BertForSequenceClassification"]},
+            {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]},
             None,
             {},
-            "architectures BertForSequenceClassification; model_type bert",
+            "architectures BertForQuestionAnswering; model_type bert",
         ),
         ({"model_type": "clip", "architectures": ["CLIPModel"], "text_config": {}}, None, {}, "CLIPModel"),
         ({"model_type": "t5", "architectures": ["T5Model"], "is_encoder_decoder": True}, None, {}, "T5Model"),
