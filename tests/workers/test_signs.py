@@ -10,11 +10,13 @@ import pytest
 
 from infinity_pool.workers.signs import Signs, giving_signs
 
-SILENCE = 1.2  # s; signs come every half second
+SILENCE = 0.6  # s
+EVERY = 0.1  # s between two signs
 
 
 @pytest.fixture
 async def signs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Signs]:
+    monkeypatch.setattr("infinity_pool.workers.signs._EVERY", EVERY)
     with closing(Signs()) as signs:
         for name, value in signs.environment.items():
             monkeypatch.setenv(name, value)
@@ -35,7 +37,7 @@ async def test_silence_is_told_once_the_signs_have_ended(signs: Signs) -> None:
 async def test_a_parent_that_stood_still_gives_its_child_time(signs: Signs) -> None:
     watching = asyncio.create_task(signs.until_silent(SILENCE))
     async with giving_signs():
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(EVERY)
         time.sleep(2 * SILENCE)  # neither of them can do anything
         await asyncio.sleep(SILENCE)
         assert not watching.done()
