@@ -3,12 +3,11 @@
 import asyncio
 import faulthandler
 import logging
-import multiprocessing
-import os
 import time
 from collections.abc import Awaitable, Callable
 
 from infinity_pool.broker.presence import EXPIRY, HEARTBEAT
+from infinity_pool.workers.lifeline import leave_at_once
 
 EXIT_STUCK = 75
 """The exit code of a worker that was stuck (EX_TEMPFAIL of sysexits.h): the next may do better."""
@@ -59,6 +58,4 @@ class Deadman:
         """End at once: the thread that is stuck could not be waited for."""
         logger.critical("stuck, with no batch finished for more than %g s: this worker ends", self._patience)
         await asyncio.wait([asyncio.ensure_future(self._farewell())], timeout=_FAREWELL)
-        for child in multiprocessing.active_children():
-            child.kill()  # one that is stopped could not follow
-        os._exit(EXIT_STUCK)
+        leave_at_once(EXIT_STUCK)

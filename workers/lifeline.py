@@ -1,7 +1,9 @@
 """How child processes end with their parent, even one that was killed: a pipe whose other end only the parent holds."""
 
+import multiprocessing
 import os
 import threading
+from typing import NoReturn
 
 _VARIABLE = "INFINITY_LIFELINE"
 _NO_REMARK = "ignore::UserWarning:multiprocessing.resource_tracker"
@@ -50,4 +52,11 @@ def leave_without_remark() -> None:
 
 def _wait(descriptor: int) -> None:
     os.read(descriptor, 1)  # nothing is ever written: it returns at the end of the pipe
-    os._exit(_ORPHANED)
+    leave_at_once(_ORPHANED)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End this process and those it has spawned, of which one that is stopped could not follow."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(code)

@@ -19,7 +19,7 @@ from infinity_pool.workers.deadman import Deadman
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
-from infinity_pool.workers.lifeline import leave_without_remark
+from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
@@ -88,7 +88,7 @@ async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, me
         await through_outages(consumer.join)
         await _work(settings, pulse, loaded, measured, preprocessor, consumer)
     finally:
-        preprocessor.close()
+        await asyncio.to_thread(preprocessor.close)  # it may hang with a process that is stopped
         loaded.engine.close()
 
 
@@ -205,7 +205,7 @@ def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> None:
 
     def leave_now() -> None:
         logger.warning("leaving now; jobs in hand go to other workers")
-        os._exit(1)
+        leave_at_once(1)
 
     def drain() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -50,6 +50,7 @@ class Lone:
         self._mark = folder / "stuck"
         program = STUCK.format(how=how).replace("sys.argv[0]", repr(str(self._mark)))
         options = ["--model", "dummy", "--engine", "dummy", "--redis-url", server.url, "--stall-timeout", "1"]
+        options += ["--drain-timeout", "2"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, "infinity-worker", *options], stderr=subprocess.PIPE, text=True
         )
@@ -109,3 +110,19 @@ async def test_one_that_is_stuck_ends_and_the_next_does_its_work(
         assert (await answer).tolist() == [[7] * 13]
         worker.process.send_signal(signal.SIGTERM)
         assert (await worker.end())[0] == 0
+
+
+async def test_one_that_is_told_to_stop_does_not_wait_for_a_process_that_cannot(
+    start: Callable[[str], Lone], server: EmbeddedServer
+) -> None:
+    worker = start(A_DEVICE)
+    async with QueueClient(server.url) as client:
+        await served(client)
+    children = psutil.Process(worker.process.pid).children(recursive=True)
+    [pool] = [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+    pool.suspend()
+    worker.process.send_signal(signal.SIGTERM)
+    code, said = await worker.end()
+    assert code == 1
+    assert "leaving now" in said
+    assert psutil.wait_procs(children, 5)[1] == []
