@@ -77,6 +77,7 @@ class ModelFiles:
     trust_remote_code: bool = False
     max_length: int | None = None  # the user's own limit, over the model's
     quantised: bool = False  # whether int8 is asked for, which an engine may have to make
+    onnx_file: str = ""  # the one of its own ONNX files that the user wants run
     extra: dict[str, Any] = field(default_factory=dict)
     built: Path = Path()
 

@@ -36,6 +36,7 @@ class ModelSettings:
         default="auto",
         choices=DTYPES,
     )
+    onnx_file: str = option("Which of the model's own ONNX files to run, as onnx/model_O3.onnx.", default="")
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
@@ -52,6 +53,8 @@ class ModelSettings:
             raise InvalidInput(
                 f"--batch-tokens is auto or a number of tokens, not {self.batch_tokens!r}", param="batch_tokens"
             )
+        if self.onnx_file and self.engine not in ("auto", "onnx"):
+            raise InvalidInput(f"--onnx-file is for the onnx engine, not {self.engine}", param="onnx_file")
         try:
             check_name(self.name)
         except InvalidInput as error:

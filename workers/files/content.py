@@ -21,6 +21,10 @@ HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 GRAPHS = ("onnx/model.onnx", "model.onnx")
 """The ONNX files that hold a model itself, in order; every other one is a variant of it, quantised or for one chip."""
 
+_INT8 = ("quantized", "int8", "quint8_avx2", "qint8_avx512_vnni", "qint8_avx512", "qint8_arm64", "uint8")
+INT8_GRAPHS = tuple(f"{folder}model_{name}.onnx" for folder in ("onnx/", "") for name in _INT8)
+"""The ONNX files that hold a model in int8, in order: first those that suit every processor."""
+
 
 def definition(names: Iterable[str]) -> list[str]:
     """Choose, from the files of a model, what loading it in torch or tokenizing for it may need."""
@@ -41,13 +45,20 @@ def _weights(names: Iterable[str]) -> list[str]:
     return [match[0] for match in found if match["kind"] == "safetensors" or match["folder"] not in safe]
 
 
-def own_graph(names: Iterable[str]) -> list[str]:
-    """Choose the model's own ONNX file, with the files of its weights; an empty list if it has none."""
+def own_graph(names: Iterable[str], wanted: Iterable[str] = GRAPHS) -> list[str]:
+    """Choose the first of the ONNX files that are wanted, with the files of its weights; empty if there is none."""
     names = set(names)
-    for name in GRAPHS:
+    for name in wanted:
         if name in names:
             return [name, *sorted(other for other in names if other.startswith((f"{name}_data", f"{name}.data")))]
     return []
+
+
+def graphs_for(names: Iterable[str], onnx_file: str = "", quantised: bool = False) -> list[str]:
+    """Choose all ONNX files that may be looked at, where one of them or int8 is asked for."""
+    names = list(names)
+    more = own_graph(names, (onnx_file,)) + (own_graph(names, INT8_GRAPHS) if quantised else [])
+    return sorted({*own_graph(names), *more})
 
 
 def file_names(folder: Path) -> list[str]:

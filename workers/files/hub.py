@@ -4,6 +4,7 @@ import glob
 import io
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
 from infinity_pool.workers.files.cache import cache_root
-from infinity_pool.workers.files.content import definition, own_graph
+from infinity_pool.workers.files.content import definition, graphs_for
 from infinity_pool.workers.interface import Progress
 from infinity_pool.workers.settings import ModelSettings
 
@@ -40,7 +41,7 @@ def download(settings: ModelSettings, progress: Progress) -> Path:
     try:
         info = HfApi().model_info(settings.model, revision=revision, files_metadata=True)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
-        names = definition(sizes) + (own_graph(sizes) if settings.engine == "onnx" else [])
+        names = definition(sizes) + _graphs(sizes, settings)
         folder = snapshot_download(
             settings.model,
             revision=revision,
@@ -53,6 +54,14 @@ def download(settings: ModelSettings, progress: Progress) -> Path:
     except Exception as error:  # noqa: BLE001 - the client's versions have three HTTP libraries, each with its errors
         return _downloaded_before(settings, error)
     return Path(folder)
+
+
+def _graphs(names: Iterable[str], settings: ModelSettings) -> list[str]:
+    """Choose the ONNX files that may be run."""
+    quantised = settings.dtype == "int8"
+    if not (settings.engine == "onnx" or settings.onnx_file or (settings.engine == "auto" and quantised)):
+        return []
+    return graphs_for(names, settings.onnx_file, quantised)
 
 
 def _downloaded_before(settings: ModelSettings, error: Exception) -> Path:

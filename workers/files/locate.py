@@ -36,6 +36,7 @@ def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:
         trust_remote_code=settings.trust_remote_code,
         max_length=settings.max_length or None,
         quantised=settings.dtype == "int8",
+        onnx_file=settings.onnx_file,
     )
 
 

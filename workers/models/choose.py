@@ -17,7 +17,7 @@ Converted = Callable[[str], ModelFiles]
 _TOLERANCE = 1e-5  # of any number of a float32 vector, or relative to it where it is over 1
 _LARGEST = 2 * 2**30  # bytes of weights; beyond, exporting takes minutes and a second copy of the disk's space
 _SECONDS = 1.0  # of running all engines in turn
-_QUANTISED = ("onnx", "ctranslate2")  # engines that have int8, the nearer to float32 first
+_QUANTISED = ("ctranslate2", "onnx")  # engines that have int8, the one nearer to float32 first
 
 
 def choose(converted: Converted, family: Family, device: str, dtype: str, progress: Progress) -> Choice:

@@ -21,7 +21,7 @@ from infinity_pool.workers.files.cache import (
     surroundings,
     throw_away,
 )
-from infinity_pool.workers.files.content import content_hash, definition, file_names, own_graph
+from infinity_pool.workers.files.content import content_hash, definition, file_names, graphs_for, has_weights
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models import build
@@ -34,7 +34,7 @@ __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
 _log = logging.getLogger(__name__)
 
 _DUMMY = "dummy"
-_MADE_SINCE = 3  # to be raised when what is made of a model changes
+_MADE_SINCE = 4  # to be raised when what is made of a model changes
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,18 @@ def _find(settings: ModelSettings, progress: Progress) -> _Located:
     names = file_names(files.path)
     with surroundings(root):
         content = content_hash(files.path, definition(names), root / "hashes.json")
-        graph = content_hash(files.path, own_graph(names), root / "hashes.json")
-    ways = (family_name, files.trust_remote_code, files.quantised)
+        graphs = graphs_for(names, files.onnx_file, files.quantised)
+        graph = content_hash(files.path, graphs, root / "hashes.json")
+    ways = (family_name, files.trust_remote_code, files.quantised, files.onnx_file)
     key = key_of(_MADE_SINCE, content, graph, *ways, maker_versions())
+    if files.quantised or files.onnx_file or not has_weights(names):  # the vectors are a graph's own
+        content = key_of(content, graph, files.onnx_file)
     return _Located(dataclasses.replace(files, built=root / "models" / key), family_name, content)
 
 
 def _prepare(found: _Located, settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
-    want = (settings.engine, device, settings.dtype)
+    engine = "onnx" if settings.onnx_file else settings.engine
+    want = (engine, device, settings.dtype)
     with surroundings(found.files.built):
         made = _make_once(found.files, found.family_name, want, progress)
     if made.reason:

@@ -1,6 +1,7 @@
 """Whose ONNX file is run, and where."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,16 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.engines.onnx import OnnxEngine
-from infinity_pool.workers.files.content import own_graph
+from infinity_pool.workers.files.content import graphs_for, own_graph
 from infinity_pool.workers.interface import Engine
 from infinity_pool.workers.models.choices import engine_module, make_family
+from infinity_pool.workers.models.loading import load_model
+from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
-from tests.workers.conftest import embed, load_here, prepare_here
+from tests.workers.conftest import MINILM, embed, ignore_progress, load_here, prepare_here
 
 TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
+INT8_COSINE = 0.97  # of MiniLM's vectors to those of float32, at least
 
 
 @pytest.fixture
@@ -53,6 +57,108 @@ def test_the_names_a_graph_may_have() -> None:
     assert own_graph([*variants, "model.onnx"]) == ["model.onnx"]
     assert own_graph([*variants, "model.onnx", "onnx/model.onnx"]) == ["onnx/model.onnx"]
     assert own_graph(["onnx/model.onnx", "onnx/model.onnx_data"]) == ["onnx/model.onnx", "onnx/model.onnx_data"]
+
+
+def test_the_graphs_that_are_looked_at() -> None:
+    names = ["onnx/model.onnx", "onnx/model_O3.onnx", "onnx/model_quint8_avx2.onnx", "onnx/model_quantized.onnx"]
+
+    assert graphs_for(names) == ["onnx/model.onnx"]
+    assert graphs_for(names, "onnx/model_O3.onnx") == names[:2]
+    assert graphs_for(names, quantised=True) == ["onnx/model.onnx", "onnx/model_quantized.onnx"]
+    assert graphs_for(names[:3], quantised=True) == ["onnx/model.onnx", "onnx/model_quint8_avx2.onnx"]
+
+
+def test_int8_is_made_where_the_model_has_none(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = embed(*load_here(folder), TEXTS)
+
+    with caplog.at_level("INFO"):
+        family, engine = load_here(folder, "onnx", dtype="int8")
+
+    assert engine.dtype == "int8"
+    assert [path.name for path in Path(graph_file(engine)).parent.glob("*.onnx*")] == ["int8.onnx"]
+    assert re.search(
+        r"running an export, which is int8; its cosine to float32 is at least [01]\.\d{4}$", caplog.text, re.M
+    )
+    assert (embed(family, engine, TEXTS) * whole).sum(1).min() > 0.98
+    assert np.abs(embed(family, engine, TEXTS) - whole).max() > 1e-5
+
+
+def test_a_models_own_int8_graph_is_run_where_int8_is_wanted(folder: Path, exported: Path) -> None:
+    quantize_dynamic(exported, folder / "model_quantized.onnx", weight_type=QuantType.QInt8)
+
+    found = prepare_here(folder, "onnx", "int8")
+
+    facts = found.files.extra["onnx"]
+    assert (facts["graph"], facts["own"], facts["dtype"]) == ("model_quantized.onnx", True, "int8")
+    assert 0.98 < facts["cosine"] < 1
+    assert not list((found.files.built / "onnx").glob("*.onnx"))
+
+
+def test_a_graph_alone_can_be_quantised(folder: Path, exported: Path) -> None:
+    shutil.copy(exported, folder / "model.onnx")
+    (folder / "model.safetensors").unlink()
+
+    _, engine = load_here(folder, "onnx", dtype="int8")
+
+    assert (engine.dtype, Path(graph_file(engine)).name) == ("int8", "int8.onnx")
+
+
+def test_int8_alone_has_nothing_to_be_compared_with(
+    folder: Path, exported: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quantize_dynamic(exported, folder / "model_quantized.onnx", weight_type=QuantType.QInt8)
+    (folder / "model.safetensors").unlink()
+
+    found = prepare_here(folder, "onnx", "int8")
+
+    assert found.files.extra["onnx"]["cosine"] is None
+    assert "there is no float32 to compare with" in caplog.text
+
+
+def test_the_graph_that_is_named_is_run(folder: Path, exported: Path) -> None:
+    expected = embed(*load_here(folder), TEXTS)
+    shutil.copy(exported, folder / "model_O3.onnx")
+    quantize_dynamic(exported, folder / "model_small.onnx", weight_type=QuantType.QInt8)
+
+    family, engine = load_here(folder, "onnx", onnx_file="model_O3.onnx")
+    small = prepare_here(folder, "onnx", onnx_file="model_small.onnx").files.extra["onnx"]
+
+    assert graph_file(engine) == str(folder / "model_O3.onnx")
+    np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
+    assert (small["graph"], small["dtype"], small["cosine"] > 0.98) == ("model_small.onnx", "int8", True)
+
+
+def test_a_named_graph_that_cannot_be_run(folder: Path, exported: Path) -> None:
+    shutil.copy(exported, folder / "model_O3.onnx")
+    model = onnx.load(exported)
+    del model.graph.output[:]
+    onnx.save(model, folder / "nothing.onnx")
+
+    with pytest.raises(InvalidInput, match=r"has no file model_O4\.onnx, but model_O3\.onnx, nothing\.onnx") as caught:
+        load_here(folder, "onnx", onnx_file="model_O4.onnx")
+    with pytest.raises(InvalidInput, match=r"its own nothing\.onnx gives no vector for each token"):
+        load_here(folder, "onnx", onnx_file="nothing.onnx")
+
+    assert caught.value.param == "onnx_file"
+
+
+def test_a_file_is_named_for_this_engine_only() -> None:
+    with pytest.raises(InvalidInput, match="--onnx-file is for the onnx engine, not torch"):
+        ModelSettings(model="m", engine="torch", onnx_file="model_O3.onnx").check()
+
+
+def test_minilm_in_int8(cache_dir: str) -> None:
+    whole, small = (
+        load_model(ModelSettings(model=MINILM, engine="onnx", dtype=dtype, cache_dir=cache_dir), "cpu", ignore_progress)
+        for dtype in ("float32", "int8")
+    )
+
+    cosines = (embed(small.family, small.engine, TEXTS) * embed(whole.family, whole.engine, TEXTS)).sum(1)
+
+    assert cosines.min() >= INT8_COSINE
+    assert small.cosine is not None
+    assert small.cosine >= INT8_COSINE
+    assert small.fingerprint != whole.fingerprint
 
 
 @pytest.mark.parametrize("place", ["onnx/model.onnx", "model.onnx"])
@@ -160,7 +266,8 @@ def test_a_file_that_is_no_graph(folder: Path) -> None:
     [
         ("cuda:0", "auto", "this onnxruntime has no CUDAExecutionProvider"),
         ("mps", "auto", "the onnx engine has no device 'mps'"),
-        ("cpu", "bfloat16", "the onnx engine runs float32, not bfloat16"),
+        ("cpu", "int8", "the onnx engine runs float32 here, not int8$"),
+        ("cpu", "bfloat16", "the onnx engine runs float32 here, not bfloat16; torch does"),
     ],
 )
 def test_what_it_cannot_run_is_refused(device: str, dtype: str, words: str, folder: Path) -> None:

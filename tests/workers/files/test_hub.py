@@ -74,6 +74,13 @@ def test_the_graph_is_downloaded_for_the_engine_that_runs_it(hub: Hub, tmp_path:
     assert "onnx/model_quantized.onnx" not in hub.fetched
 
 
+@pytest.mark.parametrize("more", [{"dtype": "int8"}, {"onnx_file": "onnx/model_quantized.onnx"}])
+def test_another_graph_is_downloaded_where_it_is_wanted(more: dict[str, str], hub: Hub, tmp_path: Path) -> None:
+    find(ModelSettings(model="org/tiny", cache_dir=str(tmp_path / "cache"), **more))  # type: ignore[arg-type]
+
+    assert {"onnx/model.onnx", "onnx/model_quantized.onnx"} <= set(hub.fetched)
+
+
 def test_only_the_hub_is_asked_and_only_for_the_model(hub: Hub, tmp_path: Path) -> None:
     find(ModelSettings(model="org/tiny", cache_dir=str(tmp_path / "cache")))
 

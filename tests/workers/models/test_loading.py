@@ -133,6 +133,17 @@ def test_auto_is_torch_for_half_precision(tiny: Path) -> None:
     assert prepare_here(tiny, "auto", "bfloat16").engine == "torch"
 
 
+def test_auto_in_int8_is_the_engine_nearest_to_float32(tiny: Path) -> None:
+    assert prepare_here(tiny, "auto", "int8").engine == "ctranslate2"
+
+
+def test_auto_in_int8_is_onnx_where_ctranslate2_has_no_such_network(tmp_path: Path) -> None:
+    found = prepare_here(save_network("mpnet", tmp_path), "auto", "int8")
+
+    assert found.engine == "onnx"
+    assert "mpnet is none of" in found.reason
+
+
 def test_several_starts_at_once_make_everything_once(tiny: Path, starts: Starts, tmp_path: Path) -> None:
     running = [starts.begin(str(tiny), tmp_path / "cache", engine="onnx") for _ in range(3)]
 
