@@ -1,10 +1,9 @@
 """What the endpoints for embeddings share: what is asked, and the way from there to vectors."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from aiohttp import web
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.deadline import Deadline
@@ -12,31 +11,18 @@ from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
 from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, lane_of, read
 from infinity_pool.api.rendering import Encoding, embeddings_response
+from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Item
 
 Modality = Literal["text", "image", "audio"]
 
 
-def _as_list(value: Any) -> Any:
-    """Let one text stand for a list of one."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and _are_token_ids(value):
-        raise PydanticCustomError("token_ids", "token ids are not taken, send the text itself")
-    return value
-
-
-def _are_token_ids(value: list[Any]) -> bool:
-    first = value[0] if value else None
-    return type(first) is int or (isinstance(first, list) and _are_token_ids(first[:1]))
-
-
 class EmbeddingsBody(Body):
     """What is asked for; images and sounds are data URIs, or base64 alone."""
 
-    model: str = Field(min_length=1, max_length=256)
-    input: Annotated[list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_as_list)]
+    model: Name
+    input: Texts
     encoding_format: Encoding | None = None
     dimensions: int | None = Field(None, ge=1, le=2**20)
     user: str | None = None

@@ -20,7 +20,7 @@ TRUNCATED_HEADER = "X-Infinity-Truncated"
 FINGERPRINT_HEADER = "X-Infinity-Fingerprint"
 """What the vectors depend on: those of another fingerprint are not to be compared with them."""
 
-_SLICE = 2**15
+SLICE = 2**15
 """Numbers rendered at a time, well under a millisecond's work; a larger answer is streamed."""
 
 _JSON = "application/json"
@@ -28,7 +28,7 @@ _JSON = "application/json"
 
 def json_response(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """Answer with JSON; numpy arrays of numbers may be in it."""
-    return web.Response(body=_dumps(data), status=status, headers=headers, content_type=_JSON)
+    return web.Response(body=dumps(data), status=status, headers=headers, content_type=_JSON)
 
 
 def embeddings_response(model: str, result: Result, encoding: Encoding, worker: WorkerInfo | None) -> web.Response:
@@ -38,14 +38,21 @@ def embeddings_response(model: str, result: Result, encoding: Encoding, worker: 
     A large answer is rendered in slices, and between two of them all other requests have their turn.
     """
     rows = np.ascontiguousarray(result.outputs, np.float32)
-    about = {"model": model, "usage": {"prompt_tokens": result.tokens, "total_tokens": result.tokens}}
-    headers = _headers(result, worker)
-    if rows.size <= _SLICE:
+    about = {"model": model, "usage": usage_of(result)}
+    headers = result_headers(result, worker)
+    if rows.size <= SLICE:
         return json_response({"object": "list", "data": _entries(rows, 0, encoding), **about}, headers=headers)
     return web.Response(body=_stream(rows, about, encoding), headers=headers, content_type=_JSON)
 
 
-def _headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:
+def usage_of(*results: Result) -> dict[str, int]:
+    """Count the tokens that were run, under the names that OpenAI has for it."""
+    tokens = sum(result.tokens for result in results)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def result_headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:
+    """Say what a result has beside its outputs; `worker` stands for the model's."""
     headers = {FINGERPRINT_HEADER: worker.fingerprint} if worker and worker.fingerprint else {}
     if result.truncated:
         headers[TRUNCATED_HEADER] = str(result.truncated)
@@ -53,13 +60,13 @@ def _headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:
 
 
 async def _stream(rows: Array, about: dict[str, Any], encoding: Encoding) -> AsyncIterator[bytes]:
-    step = max(1, _SLICE // rows.shape[1])
+    step = max(1, SLICE // rows.shape[1])
     lead = b'{"object":"list","data":['
     for first in range(0, len(rows), step):
-        yield lead + _dumps(_entries(rows[first : first + step], first, encoding))[1:-1]
+        yield lead + dumps(_entries(rows[first : first + step], first, encoding))[1:-1]
         await asyncio.sleep(0)
         lead = b","
-    yield b"]," + _dumps(about)[1:]
+    yield b"]," + dumps(about)[1:]
 
 
 def _entries(rows: Array, first: int, encoding: Encoding) -> list[dict[str, Any]]:
@@ -74,5 +81,6 @@ def _base64(row: Array) -> str:
     return b2a_base64(row.astype("<f4", copy=False).data, newline=False).decode("ascii")
 
 
-def _dumps(data: Any) -> bytes:
+def dumps(data: Any) -> bytes:
+    """Give JSON; numpy arrays of numbers may be in it."""
     return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)

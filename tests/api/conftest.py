@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -86,11 +86,11 @@ class Api(Process):
 class Held:
     """A worker on the real consumer that does nothing until the test says so, so that jobs wait as long as it likes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tasks: Sequence[str] = ("embed",)) -> None:
         self.model = f"held-{next(_numbers)}"
         self.redis = connect(url)
         self.consumer = Consumer(url, self.model, "w")
-        self.info = WorkerInfo(id="w", model=self.model, state="ready", tasks=["embed"], tokens_per_second=1000.0)
+        self.info = WorkerInfo(id="w", model=self.model, state="ready", tasks=[*tasks], tokens_per_second=1000.0)
 
     async def join(self) -> None:
         await self.consumer.join()
@@ -217,11 +217,12 @@ async def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Non
             await asyncio.sleep(0.02)
 
 
-async def _until_ready(url: str, model: str) -> None:
+async def _until_ready(url: str, model: str, patience: float = PATIENCE) -> None:
+    """Wait until a model takes jobs."""
     async with aiohttp.ClientSession(url) as session:
 
         async def ready() -> bool:
             async with session.get(f"/v1/models/{model}") as response:
                 return response.status == 200 and bool((await response.json())["ready"])
 
-        await until(ready)
+        await until(ready, patience)

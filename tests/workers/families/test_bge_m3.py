@@ -12,10 +12,10 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import Engine, Family
 from infinity_pool.workers.models.detect import detect
-from tests.tiny_models import POSITIONS, WIDTH, pooling, save_modules, save_network, transformers
+from tests.tiny_late_interaction import DIM, save_bge_m3
+from tests.tiny_models import WIDTH, transformers
 from tests.workers.conftest import load_here, prepare_here, run
 
-DIM = 24
 TEXTS = [
     "hello world",
     "",
@@ -24,14 +24,6 @@ TEXTS = [
     "\N{SNOWMAN}\N{SNOWMAN} a cat",
     "a",
 ]
-
-
-def save_bge_m3(folder: Path, with_modules: bool = False) -> Path:
-    """Write a tiny folder like the real one."""
-    save_network("xlm_roberta", folder, model_max_length=POSITIONS)
-    torch.save(torch.nn.Linear(WIDTH, 1).state_dict(), folder / "sparse_linear.pt")
-    torch.save(torch.nn.Linear(WIDTH, DIM).state_dict(), folder / "colbert_linear.pt")
-    return save_modules(folder, pooling("cls"), ("Normalize", {})) if with_modules else folder
 
 
 @torch.inference_mode()

@@ -15,7 +15,8 @@ from torch.nn import functional
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import Engine, Family
-from tests.tiny_models import ARCHITECTURES, WIDTH, transformers
+from tests.tiny_late_interaction import DIM, PYLATE, network_with, save_pylate
+from tests.tiny_models import WIDTH, transformers
 from tests.workers.conftest import load_here, prepare_here, run
 
 TEXTS = [
@@ -27,43 +28,6 @@ TEXTS = [
     "a",
     "le chat est assis sur le tapis; die Katze",
 ]
-PYLATE: dict[str, Any] = {
-    "query_prefix": "[Q] ",
-    "document_prefix": "[D] ",
-    "query_length": 16,
-    "document_length": 40,
-    "attend_to_expansion_tokens": False,
-    "do_query_expansion": True,
-    "skiplist_words": list(string.punctuation),
-}
-DIM = 24
-
-
-def network_with(kind: str, *markers: str) -> tuple[Any, Any]:
-    """Give a tiny network whose tokenizer has some tokens more."""
-    torch.manual_seed(0)
-    network, tokenizer = ARCHITECTURES[kind]()
-    tokenizer.add_tokens(list(markers), special_tokens=True)
-    network.resize_token_embeddings(len(tokenizer))
-    return network, tokenizer
-
-
-def save_pylate(folder: Path, kind: str = "bert", **settings: Any) -> Path:
-    """Write a folder as PyLate does: a network, a Dense of its own kind, and its settings."""
-    network, tokenizer = network_with(kind, "[Q] ", "[D] ")
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "1_Dense").mkdir()
-    save_file({"linear.weight": torch.randn(DIM, WIDTH) / 8}, folder / "1_Dense" / "model.safetensors")
-    identity = "torch.nn.modules.linear.Identity"
-    dense = {"in_features": WIDTH, "out_features": DIM, "bias": False, "activation_function": identity}
-    (folder / "1_Dense" / "config.json").write_text(json.dumps(dense))
-    kinds = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
-    modules = [{"idx": at, "name": str(at), "path": path, "type": kinds[path]} for at, path in enumerate(kinds)]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    described = {name: value for name, value in (PYLATE | settings).items() if value is not None}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(described))
-    return folder
 
 
 def save_stanford(folder: Path, pickled: bool = False, **metadata: Any) -> Path:

@@ -1,0 +1,73 @@
+"""From a request to a model's answer: what endpoints share that ask one model for one task, or for two."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from infinity_pool.api.ability import check_ability
+from infinity_pool.api.deadline import Deadline
+from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.reading import lane_of
+from infinity_pool.api.settings import HttpSettings
+from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unavailable
+from infinity_pool.broker.messages import Item, Lane, Result
+from infinity_pool.broker.presence import WorkerInfo
+
+
+class Asked:
+    """A request in hand; its time begins when this is made."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._client = request.app[CLIENT]
+        self.settings: HttpSettings = request.app[SETTINGS]
+        self.deadline = Deadline(request, self.settings)
+
+    def lane(self, items: int, online: bool = False) -> Lane:
+        """Choose the lane by the request's header, else by the number of items unless it is always online."""
+        few = online or items <= self.settings.online_max_items
+        return lane_of(self._request, "online" if few else "bulk")
+
+    def check_count(self, items: Sequence[Any], param: str) -> None:
+        """Refuse more items than one request may have."""
+        if len(items) > self.settings.max_items:
+            message = f"{param}: {len(items)} items, {self.settings.max_items} are allowed"
+            raise InvalidInput(message, param=param)
+
+    async def worker(self, model: str) -> WorkerInfo:
+        """
+        Give one worker that stands for all of a model's.
+
+        Raises ModelNotFound, or Unavailable where none is ready, so that what the model can is not known.
+        """
+        if self._client.best(model) is None:
+            await self._client.models()
+        if worker := self._client.best(model):
+            return worker
+        if model in self._client.status:
+            raise Unavailable(f"no worker of {model} is ready now", retry_after=2.0)
+        names = ", ".join(self._client.status) or "none"
+        raise ModelNotFound(f"no model {model!r} is served here; there is: {names}", param="model")
+
+    async def run(
+        self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, param: str = "input"
+    ) -> Result:
+        """Have a model run a task; raises the worker's error, whose item is one of the field `param`."""
+        check_ability(self._client.best(model), task, options.get("modality", "text"))
+        timeout = self.deadline.left(lane)
+        try:
+            result = await self._client.submit(model, task, items, options=options, lane=lane, timeout=timeout)
+        except InvalidInput as error:
+            if error.item is None:
+                raise
+            raise InvalidInput(error.message, param=param, item=error.item) from error
+        self._request.app[METRICS].ran(model, task, len(items), result)
+        return result
+
+
+def named(kind: str, model: str) -> dict[str, Any]:
+    """Give what vLLM's answers say of themselves."""
+    return {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}

@@ -1,0 +1,57 @@
+"""POST /pooling, as vLLM has it: a matrix of one vector a token from models that have one, else a vector."""
+
+from typing import Any, Literal
+
+from aiohttp import web
+from pydantic import Field
+
+from infinity_pool.api.asking import Asked, named
+from infinity_pool.api.listing import list_response, matrix_pieces
+from infinity_pool.api.media import files_of
+from infinity_pool.api.reading import Body, read
+from infinity_pool.api.rendering import Encoding, result_headers, usage_of
+from infinity_pool.api.texts import Name, Texts
+from infinity_pool.broker.messages import Item
+
+routes = web.RouteTableDef()
+
+_TASKS = {"token_embed": "multivector", "multivector": "multivector", "embed": "embed"}
+
+
+class PoolingBody(Body):
+    """
+    What is asked for; without a `task` it is matrices, if the model has them.
+
+    Images and sounds are data URIs, or base64 alone. `dimensions` cuts the width of vectors, never their number.
+    """
+
+    model: Name
+    input: Texts
+    task: Literal["token_embed", "multivector", "embed"] | None = None
+    encoding_format: Encoding | None = None
+    dimensions: int | None = Field(None, ge=1, le=2**20)
+    input_type: Literal["query", "document"] | None = None
+    modality: Literal["text", "image", "audio"] = "text"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the model's family is told; text is what all take, so it is not said."""
+        options = self.model_dump(include={"dimensions", "input_type"}, exclude_none=True)
+        return options if self.modality == "text" else options | {"modality": self.modality}
+
+
+@routes.post("/v1/pooling")
+@routes.post("/pooling")
+async def pooling(request: web.Request) -> web.Response:
+    """Give each item's vectors, with their shape."""
+    asked = Asked(request)
+    body = await read(request, PoolingBody, asked.deadline.left("online"))
+    asked.check_count(body.input, "input")
+    worker = await asked.worker(body.model)
+    task = _TASKS[body.task] if body.task else ("multivector" if "multivector" in worker.tasks else "embed")
+    items: list[Item] = list(body.input) if body.modality == "text" else list(await files_of(body.input))
+    result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
+    about = named("pool", body.model) | {"usage": usage_of(result)}
+    numbers = sum(array.size for array in result.outputs)
+    pieces = matrix_pieces(result.outputs, body.encoding_format or "float")
+    return list_response(pieces, numbers, about, result_headers(result, worker))

@@ -1,0 +1,128 @@
+"""
+POST /score, as vLLM has it: how well texts fit each other, in pairs.
+
+A reranker gives its own score of a pair, a model of matrices MaxSim (for each vector of the first text the largest dot
+product with one of the second, summed), and a model of vectors their cosine.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from aiohttp import web
+from pydantic import AliasChoices, Field
+
+from infinity_pool.api.asking import Asked, named
+from infinity_pool.api.media import files_of
+from infinity_pool.api.reading import Body, read
+from infinity_pool.api.rendering import json_response, result_headers, usage_of
+from infinity_pool.api.texts import Name, Texts
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array, Item, Result
+from infinity_pool.broker.presence import WorkerInfo
+
+routes = web.RouteTableDef()
+
+_SIDES = {"query": {"input_type": "query"}, "document": {"input_type": "document"}}
+_PLAIN: dict[str, dict[str, Any]] = {"query": {}, "document": {}}
+
+
+class ScoreBody(Body):
+    """
+    What is asked for: as many texts on both sides, or one on the first.
+
+    The second side may be images, as data URIs or base64 alone, for models that take them.
+    """
+
+    model: Name
+    text_1: Texts = Field(validation_alias=AliasChoices("text_1", "queries", "data_1"))
+    text_2: Texts = Field(validation_alias=AliasChoices("text_2", "documents", "items", "data_2"))
+    task: Literal["rerank", "multivector", "embed"] | None = None
+    modality: Literal["text", "image"] = "text"
+
+
+@routes.post("/v1/score")
+@routes.post("/score")
+async def score(request: web.Request) -> web.Response:
+    """Score pairs, in order."""
+    asked = Asked(request)
+    body = await read(request, ScoreBody, asked.deadline.left("online"))
+    asked.check_count(body.text_1, "text_1")
+    asked.check_count(body.text_2, "text_2")
+    if len(body.text_1) not in (1, len(body.text_2)):
+        message = f"text_1: {len(body.text_1)} texts for {len(body.text_2)}; there must be one, or as many"
+        raise InvalidInput(message, param="text_1")
+    worker = await asked.worker(body.model)
+    task = body.task or _task_of(worker)
+    scores, results = await (_reranked(asked, body) if task == "rerank" else _compared(asked, body, task, worker))
+    data = [{"index": index, "object": "score", "score": value} for index, value in enumerate(scores)]
+    about = named("score", body.model) | {"object": "list", "data": data, "usage": usage_of(*results)}
+    truncated = sum(result.truncated for result in results)
+    return json_response(about, headers=result_headers(results[0]._replace(truncated=truncated), worker))
+
+
+def _task_of(worker: WorkerInfo) -> str:
+    """Choose the first of a model's tasks that pairs can be scored by."""
+    for task in worker.tasks:
+        if task in ("rerank", "multivector", "embed"):
+            return task
+    raise InvalidInput(f"model {worker.model!r} cannot score, only {', '.join(worker.tasks)}", param="model")
+
+
+async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]:
+    if body.modality != "text":
+        raise InvalidInput(f"a reranker takes texts, not {body.modality}", param="modality")
+    pairs = [list(pair) for pair in zip(_repeated(body.text_1, len(body.text_2)), body.text_2, strict=True)]
+    result = await asked.run(body.model, "rerank", pairs, {}, asked.lane(len(pairs), online=True), "text_2")
+    return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]
+
+
+async def _compared(asked: Asked, body: ScoreBody, task: str, worker: WorkerInfo) -> tuple[Array, list[Result]]:
+    """Compare what a model makes of each side by itself."""
+    sides = _SIDES if task == "multivector" and worker.modalities == ["text"] else _PLAIN
+    items: list[Item] = list(body.text_2)
+    options = sides["document"]
+    if body.modality != "text":
+        items, options = list(await _files(body.text_2)), {"modality": body.modality}
+    lane = asked.lane(len(items), online=True)
+    first, second = await _both(
+        asked.run(body.model, task, body.text_1, sides["query"], lane, "text_1"),
+        asked.run(body.model, task, items, options, lane, "text_2"),
+    )
+    queries = _repeated(list(first.outputs), len(items))
+    compare = _max_sim if task == "multivector" else _cosine
+    return await asyncio.to_thread(compare, queries, list(second.outputs)), [first, second]
+
+
+async def _files(values: Sequence[str]) -> list[bytes]:
+    try:
+        return await files_of(values)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, param="text_2", item=error.item) from error
+
+
+async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:
+    """Await two jobs; where one fails, the other is taken back."""
+    tasks = [asyncio.create_task(first), asyncio.create_task(second)]
+    try:
+        one, other = await asyncio.gather(*tasks)
+        return one, other
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _repeated(values: Sequence[Any], count: int) -> Sequence[Any]:
+    return [values[0]] * count if len(values) == 1 else values
+
+
+def _max_sim(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
+    pairs = zip(queries, documents, strict=True)
+    return np.array([(query @ document.T).max(1).sum() for query, document in pairs], np.float32)
+
+
+def _cosine(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
+    one, other = (np.asarray(side, np.float32) for side in (queries, documents))
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.asarray((one * other).sum(1) / np.maximum(lengths, 1e-12))
