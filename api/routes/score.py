@@ -71,8 +71,12 @@ def _task_of(worker: WorkerInfo) -> str:
 
 
 async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]:
+    """Let a reranker read the pairs; one first text is queued with each second, so all of it must fit into a body."""
     if body.modality != "text":
         raise InvalidInput(f"a reranker takes texts, not {body.modality}", param="modality")
+    if len(body.text_1) == 1 and len(body.text_1[0]) * len(body.text_2) > asked.settings.max_body:
+        message = f"text_1: its {len(body.text_1[0])} characters for {len(body.text_2)} texts are too many"
+        raise InvalidInput(message, param="text_1")
     pairs = [list(pair) for pair in zip(_repeated(body.text_1, len(body.text_2)), body.text_2, strict=True)]
     result = await asked.run(body.model, "rerank", pairs, {}, asked.lane(len(pairs), online=True), "text_2")
     return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]

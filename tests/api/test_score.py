@@ -198,6 +198,13 @@ async def test_pairs_of_a_reranker_that_cannot_be_read_are_named(ask: Ask, reran
     assert answer["error"]["message"] == "text_2[1]: is strange"
 
 
+async def test_a_long_text_for_many_is_refused_by_a_reranker(ask: Ask, reranker: Held) -> None:
+    status, answer = await ask("/score", model=reranker.model, text_1="q" * 100_000, text_2=["a"] * 50)
+
+    assert (status, answer["error"]["param"]) == (400, "text_1")
+    assert answer["error"]["message"] == "text_1: its 100000 characters for 50 texts are too many"
+
+
 BAD: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("/sparse", {"model": "bge", "input": []}, "input", "at least 1"),
     ("/sparse", {"model": "bge", "input": "a", "top_k": 0}, "top_k", "greater than or equal"),
