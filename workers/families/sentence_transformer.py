@@ -15,14 +15,16 @@ from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.files.table import NETWORK
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
+from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.pooling import pooling_arrays
+from infinity_pool.workers.text.prompts import Prompts, read_prompts
 from infinity_pool.workers.text.static import read_static_model
 from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)
 
-_OPTIONS = ("dimensions", "normalize", "prompt", "prompt_name")
+_OPTIONS = ("dimensions", "normalize", *Prompts.OPTIONS)
 _PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
@@ -51,12 +53,7 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     network = {"network": modules[0][1] if modules else ""}
     facts = network | _read(replace(files, extra=network), folder, modules)
     described = read_object(files.path / "config_sentence_transformers.json")
-    prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
-    return facts | {
-        "prompts": {name: text or "" for name, text in prompts.items()},
-        "default_prompt_name": described.get("default_prompt_name"),
-        "truncate_dim": described.get("truncate_dim"),
-    }
+    return facts | read_prompts(files.path) | {"truncate_dim": described.get("truncate_dim")}
 
 
 def _read(files: ModelFiles, folder: Path, modules: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -99,28 +96,23 @@ class SentenceTransformer(Family):
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
         self._tokenizer = Tokenizer(files, self.max_length, special=facts.get("special", True))
         self.max_chars = self._tokenizer.max_chars
-        self._prompts: dict[str, str] = facts["prompts"]
-        self._default_prompt: str | None = facts["default_prompt_name"]
+        self._prompts = Prompts(facts)
         self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
         self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check `dimensions`, `normalize`, `prompt` and `prompt_name`."""
-        if task not in self.tasks:
-            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
-        if unknown := sorted(options.keys() - set(_OPTIONS)):
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
-        self._check_dimensions(options.get("dimensions"))
-        if not isinstance(options.get("normalize"), bool | None):
-            raise InvalidInput(f"normalize must be true or false, not {options['normalize']!r}", param="normalize")
-        self._prompt(options)
-        raw = self._steps.normalizes and options.get("normalize") is False
-        return Head(task, variant=_RAW if raw else "")
+        check_task(task, self.tasks)
+        check_names(options, _OPTIONS)
+        count_of(options, "dimensions", self.dimensions)
+        self._prompts.choose(options)
+        refused = flag_of(options, "normalize") is False
+        return Head(task, variant=_RAW if refused and self._steps.normalizes else "")
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize, with the prompt in front."""
-        prompt = self._prompt(options)
+        prompt = self._prompts.choose(options)
         tokens = self._tokenizer.encode(items, prompt)
         if not tokens.lengths.all():
             raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
@@ -158,29 +150,6 @@ class SentenceTransformer(Family):
         wanted = options.get("normalize")
         again = self._steps.normalizes and head.variant != _RAW and options.get("dimensions")
         return np.asarray(unit(cut)) if wanted or again else cut
-
-    def _check_dimensions(self, dimensions: Any) -> None:
-        if dimensions is None:
-            return
-        if type(dimensions) is not int or not 1 <= dimensions <= self.dimensions:
-            raise InvalidInput(
-                f"dimensions must be from 1 to {self.dimensions}, not {dimensions!r}", param="dimensions"
-            )
-
-    def _prompt(self, options: dict[str, Any]) -> str:
-        """Choose the text that comes first: the request's own, the one it names, or the model's default."""
-        prompt, name = options.get("prompt"), options.get("prompt_name")
-        if prompt is not None and name is not None:
-            raise InvalidInput("give prompt or prompt_name, not both", param="prompt_name")
-        if prompt is None:
-            name = name if name is not None else self._default_prompt
-            if name is not None and name not in self._prompts:
-                names = ", ".join(self._prompts)
-                raise InvalidInput(f"there is no prompt_name {name!r}, only {names}", param="prompt_name")
-            return self._prompts[name] if name is not None else ""
-        if not isinstance(prompt, str):
-            raise InvalidInput(f"prompt must be a text, not {type(prompt).__name__}", param="prompt")
-        return prompt
 
     def _tokens_of_prompt(self, prompt: str) -> int:
         """Count the tokens that belong to a prompt: all of it alone, without a special token at its end."""

@@ -17,6 +17,7 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.text.limits import limit_of
 
 _BACKEND = "tokenizer.json"
 _FACTS = "tokenizer_facts.json"
@@ -102,12 +103,7 @@ class Tokenizer:
 
 def max_length_of(files: ModelFiles) -> int:
     """Apply the user's own limit, which may be over the model's but not over what the network can run."""
-    wanted, positions = files.max_length, files.extra["positions"]
-    if wanted is None:
-        return int(files.extra["max_length"])
-    if positions is not None and wanted > positions:
-        raise InvalidInput(f"max_length {wanted} is over the {positions} positions of the model", param="max_length")
-    return wanted
+    return limit_of(files, int(files.extra["max_length"]))
 
 
 def _not_text(texts: Sequence[Any]) -> InvalidInput:

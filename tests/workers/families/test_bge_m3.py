@@ -63,7 +63,7 @@ def assert_matrices(ours: list[Array], theirs: list[Array]) -> None:
         np.testing.assert_allclose(mine, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["torch", "onnx"])
+@pytest.mark.parametrize("engine", ["torch", "onnx", "ctranslate2"])
 def test_all_three_in_any_mixture(engine: str, tmp_path: Path) -> None:
     folder = save_bge_m3(tmp_path)
     family, loaded = load_here(folder, engine)

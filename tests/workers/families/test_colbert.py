@@ -123,6 +123,11 @@ def test_expansions_beyond_a_window_are_torchs(tmp_path: Path) -> None:
         load_here(folder, "onnx")
 
 
+def test_what_passes_over_padding_cannot_run_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be converted for ctranslate2"):
+        load_here(save_pylate(tmp_path), "ctranslate2")
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"attend_to_expansion_tokens": True},
     {"do_query_expansion": False},
