@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+import soundfile
 import torch
 import transformers as real_transformers
 from PIL import Image
@@ -86,22 +87,30 @@ def save_clap(folder: Path, *, fusion: bool = False) -> Path:
         "patch_embeds_hidden_size": 8,
         "depths": [1, 1, 1, 1],
         "num_attention_heads": [1, 1, 2, 2],
-        "spec_size": 256,
+        "spec_size": 128,
+        "window_size": 4,
         "num_mel_bins": 64,
         "projection_dim": WIDTH,
         "enable_fusion": fusion,
         "aff_block_r": 1,
     }
     config = transformers.ClapConfig(text_config=text, audio_config=audio, projection_dim=WIDTH)
-    extractor = transformers.ClapFeatureExtractor(
+    return _save(
+        folder, transformers.ClapModel(config), tokenizer, clap_extractor("fusion" if fusion else "rand_trunc")
+    )
+
+
+def clap_extractor(truncation: str) -> Any:
+    """Give the feature extractor of `save_clap`'s model, with one view or four."""
+    return transformers.ClapFeatureExtractor(
         sampling_rate=8000,
         max_length_s=1,
         hop_length=80,
         fft_window_size=256,
+        feature_size=64,
         frequency_max=3800,
-        truncation="fusion" if fusion else "rand_trunc",
+        truncation=truncation,
     )
-    return _save(folder, transformers.ClapModel(config), tokenizer, extractor)
 
 
 def png(width: int, height: int, mode: str = "RGB", seed: int = 0) -> bytes:
@@ -138,3 +147,18 @@ def _clip_tokenizer() -> Any:
         vocab[special] = len(vocab)
     merges = [tuple(merge) for merge in model["merges"]]
     return transformers.CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=20)
+
+
+def tone(seconds: float, rate: int = 8000, hertz: float = 440.0, channels: int = 1, seed: int = 0) -> Any:
+    """Give float32 samples [n, channels] of a tone in noise, another one in each channel."""
+    times = np.arange(int(seconds * rate)) / rate
+    noise = np.random.default_rng(seed)
+    tones = [np.sin(2 * np.pi * hertz * (1 + each) * times) for each in range(channels)]
+    return np.stack([0.4 * one + noise.normal(0, 0.02, len(times)) for one in tones], axis=1).astype(np.float32)
+
+
+def sound(samples: Any, rate: int = 8000, kind: str = "WAV", subtype: str = "FLOAT") -> bytes:
+    """Give samples as a file of a format."""
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
+    return file.getvalue()
