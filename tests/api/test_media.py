@@ -16,9 +16,11 @@ from PIL import Image
 from infinity_pool.api.media import MAX_ITEM_BYTES, file_of
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.families.clip import Clip
-from tests.api.conftest import Api, Process, _until_ready
+from tests.api.conftest import Api, Process, until
 from tests.tiny_towers import encoded, png, save_clap, save_clip, sound, tone
 from tests.workers.conftest import load_here, run
+
+_PATIENCE = 120.0  # s, for two workers to start with torch on a busy machine
 
 
 def uri(data: bytes, kind: str = "image/png") -> str:
@@ -83,16 +85,29 @@ def clap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def media_api(folder: Path, clap_folder: Path, queue_url: str, start_api: Any, worker: Process) -> Iterator[Api]:
     """A replica with a CLIP model `c`, a CLAP model `s`, and `m`, which takes texts alone."""
-    workers = []
-    for name, path in (("c", folder), ("s", clap_folder)):
-        options = ["--engine", "torch", "--served-model-name", name, "--cache-dir", str(path / ".cache")]
-        workers.append(Process("worker", "--model", str(path), *options, "--redis-url", queue_url))
     api: Api = start_api("--max-body", "40000000")
-    for model in ("c", "s", "m"):
-        asyncio.run(_until_ready(api.url, model))
-    yield api
-    for process in workers:
-        process.stop()
+    workers: list[Process] = []
+    try:
+        for name, path in (("c", folder), ("s", clap_folder)):
+            options = ["--engine", "torch", "--served-model-name", name, "--cache-dir", str(path / ".cache")]
+            options += ["--preprocess-workers", "1" if name == "c" else "0", "--redis-url", queue_url]
+            workers.append(Process("worker", "--model", str(path), *options))
+        asyncio.run(_until_served(api, "c", "s", "m"))
+        yield api
+    finally:
+        for process in workers:
+            process.stop()
+
+
+async def _until_served(api: Api, *models: str) -> None:
+    async with aiohttp.ClientSession(api.url) as session:
+
+        async def served() -> bool:
+            async with session.get("/models") as response:
+                found = (await response.json())["data"]
+            return set(models) <= {model["id"] for model in found if model["ready"]}
+
+        await until(served, _PATIENCE)
 
 
 async def post(api: Api, path: str, **body: Any) -> tuple[int, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """CLIP and SigLIP (also SigLIP 2 of fixed resolution): texts and images to vectors of one space, by two towers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from infinity_pool.broker.messages import Item
 from infinity_pool.workers.interface import Claim, Family, ModelFiles, Rows
 from infinity_pool.workers.media.pixels import Pixels, read_pixels
 from infinity_pool.workers.media.towers import TwoTowers, read_text_tower
+from infinity_pool.workers.text.modules import modules_of
 
 _ARCHITECTURES = {"clip": "CLIPModel", "siglip": "SiglipModel"}
 """By model_type; SigLIP 2 of fixed resolution says `siglip` too, the one of any resolution `siglip2`."""
@@ -26,13 +28,20 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Write the tokenizer to `folder`; give the limits, and what the image processor does."""
     from infinity_pool.workers.networks.network import read_config
 
+    modules = modules_of(files.path)
+    network = {"network": modules[0][1] if modules else ""}
+    files = replace(files, extra=network)
     config = read_config(files)
     vision = config.vision_config
-    return read_text_tower(files, folder, config, config.text_config.max_position_embeddings) | {
-        "pixels": read_pixels(files, vision.image_size),
-        "patches": (vision.image_size // vision.patch_size) ** 2,
-        "pads_to_limit": config.model_type == "siglip",
-    }
+    return (
+        network
+        | read_text_tower(files, folder, config, config.text_config.max_position_embeddings)
+        | {
+            "pixels": read_pixels(files, vision.image_size),
+            "patches": (vision.image_size // vision.patch_size) ** 2,
+            "pads_to_limit": config.model_type == "siglip",
+        }
+    )
 
 
 def make(files: ModelFiles) -> Family:

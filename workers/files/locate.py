@@ -10,7 +10,8 @@ from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.settings import ModelSettings
 
 _PACKAGE = "package:"
-_CONFIGS = ("config.json", "0_Transformer/config.json")  # the second is where the oldest models have it
+_CONFIGS = ("config.json", "0_Transformer/config.json", "0_CLIPModel/config.json")
+"""Where the network's own is; sentence-transformers has had it in a folder of the first module."""
 
 
 def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:

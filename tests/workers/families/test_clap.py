@@ -1,5 +1,8 @@
 """CLAP: the vectors of transformers' own processor and model, whatever the batch."""
 
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,10 +19,11 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers.families.clap import serves
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Claim, Engine, Family, Head
+from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.detect import detect
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_towers import WIDTH, clap_extractor, save_clap, sound, tone, transformers
-from tests.workers.conftest import ignore_progress, load_here, run
+from tests.workers.conftest import ignore_progress, load_here, prepare_here, run
 
 TEXTS = ["a dog barks", "rain", "the quick brown fox jumps over the lazy dog " * 9, "a beep"]
 SOUNDS = [
@@ -116,3 +120,27 @@ def test_one_tower_alone_is_not_claimed(model: Model) -> None:
     files = locate(ModelSettings(model=str(model[0])), ignore_progress)
     assert detect(files) == "clap"
     assert serves(replace(files, config=files.config | {"architectures": ["ClapAudioModel"]})) is Claim.NONE
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    found = prepare_here(save_clap(tmp_path, fusion=True))
+    family = make_family("clap", found.files)
+    engine = engine_module("torch").load(found.files, family, "cpu", "bfloat16")
+    for modality, items in (("text", TEXTS), ("audio", SOUNDS)):
+        vectors = run(family, engine, "embed", items, modality=modality)
+        assert (vectors * reference(tmp_path, modality, items)).sum(axis=1).min() > 0.99
+
+
+def test_sounds_are_prepared_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "files").write_bytes(pickle.dumps((prepare_here(save_clap(tmp_path)).files, SOUNDS)))
+    code = (
+        "import pathlib, pickle, sys\n"
+        "from infinity_pool.workers.families import clap\n"
+        "files, sounds = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "family = clap.make(files)\n"
+        "options = {'modality': 'audio'}\n"
+        "print(len(family.prepare(family.head('embed', options), sounds, options).lengths))\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "files")], capture_output=True, text=True)
+    assert done.stdout == f"{len(SOUNDS)}\n", done.stderr

@@ -1,5 +1,9 @@
 """CLIP and SigLIP: the vectors of transformers' own processor and model, whatever the batch."""
 
+import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
@@ -16,10 +20,11 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers.families.clip import serves
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Claim, Engine, Family, Head
+from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.detect import detect
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_towers import png, save_clip, save_siglip, save_siglip_sentencepiece, transformers
-from tests.workers.conftest import ignore_progress, load_here, run
+from tests.workers.conftest import ignore_progress, load_here, prepare_here, run
 
 TEXTS = ["a photo of a cat", "fox", "the quick brown fox sits on a red mat", "a photo of a cat that sits " * 9, ""]
 IMAGES = [png(32, 32), png(90, 40), png(33, 200, seed=1), png(1, 1), png(500, 333, seed=2)]
@@ -177,3 +182,42 @@ def test_one_tower_alone_is_not_claimed(model: Model, tmp_path: Path) -> None:
     assert detect(files) == "clip"
     for config in ({"architectures": ["CLIPVisionModel"]}, {"model_type": "siglip2"}):
         assert serves(replace(files, config=files.config | config)) is Claim.NONE
+
+
+def test_the_folder_that_sentence_transformers_writes(tmp_path: Path) -> None:
+    place = tmp_path / "0_CLIPModel"
+    place.mkdir()
+    save_clip(place)
+    module = {"idx": 0, "name": "0", "path": place.name, "type": "sentence_transformers.models.CLIPModel"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+
+    vectors = run(*load_here(tmp_path), "embed", IMAGES, modality="image")
+
+    np.testing.assert_allclose(vectors, reference(place, "image", IMAGES), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(dtype: str, tmp_path: Path) -> None:
+    found = prepare_here(save_clip(tmp_path))
+    family = make_family("clip", found.files)
+    engine = engine_module("torch").load(found.files, family, "cpu", dtype)
+    for modality, items in (("text", TEXTS), ("image", IMAGES)):
+        vectors = run(family, engine, "embed", items, modality=modality)
+        cosines = (vectors * reference(tmp_path, modality, items)).sum(axis=1)
+        assert 0.999 < cosines.min() < cosines.max() < 1.001
+
+
+def test_images_are_prepared_without_torch(tmp_path: Path) -> None:
+    """A preprocessing process then takes 0.2 s and 60 MB, and not 2.6 s and 360 MB."""
+    (tmp_path / "files").write_bytes(pickle.dumps((prepare_here(save_clip(tmp_path)).files, IMAGES)))
+    code = (
+        "import pathlib, pickle, sys\n"
+        "from infinity_pool.workers.families import clip\n"
+        "files, images = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "family = clip.make(files)\n"
+        "options = {'modality': 'image'}\n"
+        "print(family.prepare(family.head('embed', options), images, options).lengths.tolist())\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "files")], capture_output=True, text=True)
+    assert done.stdout == f"{[16] * len(IMAGES)}\n", done.stderr
