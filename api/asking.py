@@ -1,5 +1,6 @@
 """From a request to a model's answer: what endpoints share that ask one model for one task, or for two."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Sequence
@@ -11,10 +12,13 @@ from infinity_pool.api.ability import check_ability
 from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
 from infinity_pool.api.reading import lane_of
+from infinity_pool.api.rendering import result_headers
 from infinity_pool.api.settings import HttpSettings
 from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unavailable
 from infinity_pool.broker.messages import Item, Lane, Result
-from infinity_pool.broker.presence import WorkerInfo
+from infinity_pool.broker.presence import ModelStatus, WorkerInfo
+
+_LOOK = 0.25  # s between two looks whether a model that loads is ready
 
 
 class Asked:
@@ -39,18 +43,30 @@ class Asked:
 
     async def worker(self, model: str) -> WorkerInfo:
         """
-        Give one worker that stands for all of a model's.
+        Give one worker that stands for all of a model's; while they only load, wait for one to be ready.
 
-        Raises ModelNotFound, or Unavailable where none is ready, so that what the model can is not known.
+        Raises ModelNotFound, and Unavailable where no worker is alive or none is ready in time.
         """
-        if self._client.best(model) is None:
-            await self._client.models()
-        if worker := self._client.best(model):
-            return worker
-        if model in self._client.status:
-            raise Unavailable(f"no worker of {model} is ready now", retry_after=2.0)
-        names = ", ".join(self._client.status) or "none"
-        raise ModelNotFound(f"no model {model!r} is served here; there is: {names}", param="model")
+        while (worker := self._client.best(model)) is None:
+            known = {one.name: one for one in await self._client.models()}
+            if self._client.best(model) is None:
+                self._check_awaited(model, known)
+                await asyncio.sleep(_LOOK)
+        return worker
+
+    def _check_awaited(self, model: str, known: dict[str, ModelStatus]) -> None:
+        if model not in known:
+            names = ", ".join(known) or "none"
+            raise ModelNotFound(f"no model {model!r} is served here; there is: {names}", param="model")
+        if not known[model].workers:
+            raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
+        if not self.deadline.left("online"):
+            raise Unavailable(f"no worker of {model} is ready yet", retry_after=2.0)
+
+    def takes_only_texts(self, model: str) -> bool:
+        """Whether a model has no other kind of item, as far as is known."""
+        worker = self._client.best(model)
+        return worker is None or worker.modalities == ["text"]
 
     async def run(
         self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, param: str = "input"
@@ -66,6 +82,11 @@ class Asked:
             raise InvalidInput(error.message, param=param, item=error.item) from error
         self._request.app[METRICS].ran(model, task, len(items), result)
         return result
+
+    def headers(self, model: str, *results: Result) -> dict[str, str]:
+        """Say what answers have beside their outputs."""
+        truncated = sum(result.truncated for result in results)
+        return result_headers(results[0]._replace(truncated=truncated), self._client.best(model))
 
 
 def named(kind: str, model: str) -> dict[str, Any]:

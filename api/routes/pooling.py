@@ -9,9 +9,10 @@ from infinity_pool.api.asking import Asked, named
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, read
-from infinity_pool.api.rendering import Encoding, result_headers, usage_of
+from infinity_pool.api.rendering import Encoding, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.messages import Item
+from infinity_pool.broker.presence import WorkerInfo
 
 routes = web.RouteTableDef()
 
@@ -47,11 +48,14 @@ async def pooling(request: web.Request) -> web.Response:
     asked = Asked(request)
     body = await read(request, PoolingBody, asked.deadline.left("online"))
     asked.check_count(body.input, "input")
-    worker = await asked.worker(body.model)
-    task = _TASKS[body.task] if body.task else ("multivector" if "multivector" in worker.tasks else "embed")
+    task = _TASKS[body.task] if body.task else _task_of(await asked.worker(body.model))
     items: list[Item] = list(body.input) if body.modality == "text" else list(await files_of(body.input))
     result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
     about = named("pool", body.model) | {"usage": usage_of(result)}
     numbers = sum(array.size for array in result.outputs)
     pieces = matrix_pieces(result.outputs, body.encoding_format or "float")
-    return list_response(pieces, numbers, about, result_headers(result, worker))
+    return list_response(pieces, numbers, about, asked.headers(body.model, result))
+
+
+def _task_of(worker: WorkerInfo) -> str:
+    return "multivector" if "multivector" in worker.tasks else "embed"

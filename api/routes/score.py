@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field
 from infinity_pool.api.asking import Asked, named
 from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, read
-from infinity_pool.api.rendering import json_response, result_headers, usage_of
+from infinity_pool.api.rendering import json_response, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item, Result
@@ -53,13 +53,11 @@ async def score(request: web.Request) -> web.Response:
     if len(body.text_1) not in (1, len(body.text_2)):
         message = f"text_1: {len(body.text_1)} texts for {len(body.text_2)}; there must be one, or as many"
         raise InvalidInput(message, param="text_1")
-    worker = await asked.worker(body.model)
-    task = body.task or _task_of(worker)
-    scores, results = await (_reranked(asked, body) if task == "rerank" else _compared(asked, body, task, worker))
+    task = body.task or _task_of(await asked.worker(body.model))
+    scores, results = await (_reranked(asked, body) if task == "rerank" else _compared(asked, body, task))
     data = [{"index": index, "object": "score", "score": value} for index, value in enumerate(scores)]
     about = named("score", body.model) | {"object": "list", "data": data, "usage": usage_of(*results)}
-    truncated = sum(result.truncated for result in results)
-    return json_response(about, headers=result_headers(results[0]._replace(truncated=truncated), worker))
+    return json_response(about, headers=asked.headers(body.model, *results))
 
 
 def _task_of(worker: WorkerInfo) -> str:
@@ -82,9 +80,9 @@ async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]
     return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]
 
 
-async def _compared(asked: Asked, body: ScoreBody, task: str, worker: WorkerInfo) -> tuple[Array, list[Result]]:
+async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, list[Result]]:
     """Compare what a model makes of each side by itself."""
-    sides = _SIDES if task == "multivector" and worker.modalities == ["text"] else _PLAIN
+    sides = _SIDES if task == "multivector" and asked.takes_only_texts(body.model) else _PLAIN
     items: list[Item] = list(body.text_2)
     options = sides["document"]
     if body.modality != "text":

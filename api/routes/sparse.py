@@ -8,7 +8,7 @@ from pydantic import Field
 from infinity_pool.api.asking import Asked
 from infinity_pool.api.listing import list_response, sparse_pieces
 from infinity_pool.api.reading import Body, read
-from infinity_pool.api.rendering import result_headers, usage_of
+from infinity_pool.api.rendering import usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.messages import Array
 
@@ -35,10 +35,9 @@ async def sparse(request: web.Request) -> web.Response:
     asked = Asked(request)
     body = await read(request, SparseBody, asked.deadline.left("online"))
     asked.check_count(body.input, "input")
-    worker = await asked.worker(body.model)
     options = body.model_dump(include=_OPTIONS, exclude_none=True)
     result = await asked.run(body.model, "sparse", body.input, options, asked.lane(len(body.input)))
     vectors = cast(list[list[Array]], result.outputs)
     about = {"model": body.model, "usage": usage_of(result)}
     numbers = 2 * sum(len(values) for _, values in vectors)
-    return list_response(sparse_pieces(vectors), numbers, about, result_headers(result, worker))
+    return list_response(sparse_pieces(vectors), numbers, about, asked.headers(body.model, result))

@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Result
+from infinity_pool.broker.presence import beat
 from infinity_pool.workers.interface import Engine, Family
 from tests.api.conftest import PATIENCE, Api, Held, Process, _until_ready
 from tests.tiny_late_interaction import DIM, save_bge_m3, save_pylate
@@ -185,6 +187,23 @@ async def test_score_by_a_reranker(ask: Ask, reranker: Held) -> None:
 
     assert (status, [entry["score"] for entry in answer["data"]]) == (200, [0.5, 0.25, 0.75])
     assert answer["usage"] == {"prompt_tokens": 12, "total_tokens": 12}
+
+
+@pytest.mark.parametrize("task", [None, "rerank"])
+async def test_a_model_that_still_loads_is_awaited(task: str | None, ask: Ask, reranker: Held) -> None:
+    ready, reranker.info = reranker.info, replace(reranker.info, state="loading", tasks=[])
+    await beat(reranker.redis, reranker.info)
+    await asyncio.sleep(1.1)  # an API's knowledge of the models is a second old at most
+    asking = asyncio.create_task(ask("/score", model=reranker.model, text_1="q", text_2="a", task=task))
+    await asyncio.sleep(0.1)
+    reranker.info = ready
+    delivery = await reranker.take("online")
+    assert delivery.job
+    await reranker.consumer.answer([(delivery, Result(delivery.job.id, np.ones(1, np.float32), 3, 0))])
+
+    status, answer = await asking
+
+    assert (status, delivery.job.task, answer["data"][0]["score"]) == (200, "rerank", 1.0)
 
 
 async def test_pairs_of_a_reranker_that_cannot_be_read_are_named(ask: Ask, reranker: Held) -> None:

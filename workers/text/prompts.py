@@ -13,7 +13,8 @@ Facts = dict[str, Any]
 def read_prompts(path: Path) -> Facts:
     """Read the prompts of a sentence-transformers folder: the default's name and the texts by name."""
     described = read_object(path / "config_sentence_transformers.json")
-    prompts = {"query": "", "document": ""} | (described.get("prompts") or {})
+    named = described.get("prompts") or {}
+    prompts = {"query": "", "document": named.get("passage", "")} | named
     return {
         "prompts": {name: text or "" for name, text in prompts.items()},
         "default_prompt_name": described.get("default_prompt_name"),
@@ -21,9 +22,9 @@ def read_prompts(path: Path) -> Facts:
 
 
 class Prompts:
-    """Chooses the text that comes first, by the options `prompt` and `prompt_name`."""
+    """Chooses the text that comes first, by one of the options `prompt`, `prompt_name` and `input_type`."""
 
-    OPTIONS = ("prompt", "prompt_name")
+    OPTIONS = ("prompt", "prompt_name", "input_type")
 
     def __init__(self, facts: Facts) -> None:
         self._texts: dict[str, str] = facts["prompts"]
@@ -31,18 +32,17 @@ class Prompts:
 
     def choose(self, options: Options) -> str:
         """Give the request's own text, the one it names, or the model's default; raises InvalidInput."""
-        prompt, name = options.get("prompt"), options.get("prompt_name")
-        if prompt is not None and name is not None:
-            raise InvalidInput("give prompt or prompt_name, not both", param="prompt_name")
-        if prompt is None:
-            return self._named(self._default if name is None else name)
-        if not isinstance(prompt, str):
-            raise InvalidInput(f"prompt must be a text, not {type(prompt).__name__}", param="prompt")
-        return prompt
+        given = [name for name in self.OPTIONS if options.get(name) is not None]
+        if len(given) > 1:
+            raise InvalidInput(f"give {' or '.join(given)}, not both", param=given[1])
+        if not given:
+            return "" if self._default is None else self._named(self._default, "prompt_name")
+        value = options[given[0]]
+        if not isinstance(value, str):
+            raise InvalidInput(f"{given[0]} must be a text, not {type(value).__name__}", param=given[0])
+        return value if given == ["prompt"] else self._named(value, given[0])
 
-    def _named(self, name: Any) -> str:
-        if name is None:
-            return ""
+    def _named(self, name: str, option: str) -> str:
         if name not in self._texts:
-            raise InvalidInput(f"there is no prompt_name {name!r}, only {', '.join(self._texts)}", param="prompt_name")
+            raise InvalidInput(f"there is no {option} {name!r}, only {', '.join(self._texts)}", param=option)
         return self._texts[name]

@@ -195,6 +195,7 @@ def test_pooling_that_is_not_served_is_refused(config: dict[str, str], tmp_path:
         ({"top_k": "5"}, "top_k"),
         ({"prompt": 3}, "prompt"),
         ({"prompt_name": "nope"}, "prompt_name"),
+        ({"prompt_name": ["query"]}, "prompt_name"),
         ({"prompt_name": "query", "prompt": "a"}, "prompt_name"),
         ({"dimensions": 5}, "dimensions"),
     ],
