@@ -18,6 +18,10 @@ from infinity_pool.broker.messages import Item
 Modality = Literal["text", "image", "audio"]
 
 
+_TOLD = ("dimensions", "normalize", "prompt", "prompt_name", "input_type")
+"""What a family is told as it is; it refuses what it does not know."""
+
+
 class EmbeddingsBody(Body):
     """What is asked for; images and sounds are data URIs, or base64 alone."""
 
@@ -27,6 +31,10 @@ class EmbeddingsBody(Body):
     dimensions: int | None = Field(None, ge=1, le=2**20)
     user: str | None = None
     modality: Modality = "text"
+    normalize: bool | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    input_type: str | None = None
 
 
 async def embed(request: web.Request, modality: Modality | None = None) -> web.Response:
@@ -50,5 +58,5 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
 
 def _options(body: EmbeddingsBody, modality: Modality) -> dict[str, Any]:
     """Give what the model's family is told; text is what all take, so it is not said."""
-    options = {} if body.dimensions is None else {"dimensions": body.dimensions}
+    options = {name: value for name in _TOLD if (value := getattr(body, name)) is not None}
     return options if modality == "text" else options | {"modality": modality}

@@ -42,6 +42,16 @@ def test_dimensions_and_user(client: openai.OpenAI) -> None:
     assert answer.data[0].embedding == [4.0] * 5
 
 
+@pytest.mark.parametrize(
+    "option", [{"normalize": False}, {"prompt": "a: "}, {"prompt_name": "a"}, {"input_type": "query"}]
+)
+def test_our_own_options_reach_the_model(client: openai.OpenAI, option: dict[str, object]) -> None:
+    with pytest.raises(
+        openai.BadRequestError, match=f"no option '{next(iter(option))}'"
+    ):  # this model has none of them
+        client.embeddings.create(model="m", input="four", extra_body=option)
+
+
 def test_only_the_fields_that_openai_has(client: openai.OpenAI) -> None:
     answer = client.embeddings.with_raw_response.create(model="m", input="four").http_response.json()
 

@@ -45,6 +45,8 @@ class Dummy(Family):
         """Check the task and `dimensions`."""
         if task not in self.tasks:
             raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
+        if unknown := sorted(options.keys() - {"dimensions"}):
+            raise InvalidInput(f"there is no option {unknown[0]!r}; there is dimensions", param=unknown[0])
         dimensions = options.get("dimensions")
         if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= _WIDTH):
             raise InvalidInput(f"dimensions must be from 1 to {_WIDTH}, not {dimensions!r}", param="dimensions")

@@ -133,6 +133,15 @@ def test_a_prompt_left_out_of_pooling(kind: str, mode: str, tmp_path: Path) -> N
     np.testing.assert_allclose(embed(family, engine, texts, prompt=""), none, atol=1e-5)
 
 
+def test_the_side_of_a_search_chooses_a_prompt(network: Path) -> None:
+    save_modules(network, pooling("mean"), prompts={"query": "query: ", "passage": "passage: "})
+    family, engine = load_here(network)
+
+    for side, name in {"query": "query", "document": "passage", "passage": "passage"}.items():
+        expected = reference(network, prompt_name=name)
+        np.testing.assert_allclose(embed(family, engine, TEXTS, input_type=side), expected, atol=1e-5)
+
+
 def test_prompts_are_put_first(network: Path) -> None:
     save_modules(network, pooling("mean"), prompts={"query": "query: ", "passage": None})
     family, engine = load_here(network)
@@ -241,6 +250,8 @@ def test_a_models_own_normalize_can_be_left_out(network: Path) -> None:
         ({"prompt_name": "nope"}, "prompt_name"),
         ({"prompt": "a", "prompt_name": "query"}, "prompt_name"),
         ({"prompt": 3}, "prompt"),
+        ({"input_type": "other"}, "input_type"),
+        ({"prompt_name": "query", "input_type": "query"}, "input_type"),
         ({"normalize": "yes"}, "normalize"),
         ({"colour": "red"}, "colour"),
     ],
