@@ -13,6 +13,7 @@ from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.settings import Option, options_of
 from infinity_pool.cli.bench.settings import BenchSettings
 from infinity_pool.cli.dead import DeadSettings
+from infinity_pool.cli.export import ExportSettings
 from infinity_pool.cli.options import choices_of, flag, settings_options, variable
 from infinity_pool.cli.serve.settings import ServeSettings
 from infinity_pool.cli.status import StatusSettings
@@ -55,7 +56,16 @@ def test_the_table_of_options_is_that_of_the_declarations() -> None:
 
 
 def test_every_flag_that_is_named_exists() -> None:
-    classes = (ModelSettings, ServeSettings, WorkerSettings, ApiSettings, StatusSettings, DeadSettings, BenchSettings)
+    classes = (
+        ModelSettings,
+        ServeSettings,
+        WorkerSettings,
+        ApiSettings,
+        StatusSettings,
+        DeadSettings,
+        BenchSettings,
+        ExportSettings,
+    )
     known = {name for settings in classes for each in settings_options(settings) for name in each.opts}
     ours = "\n".join(line for line in README.splitlines() if "docker compose" not in line)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))

@@ -34,8 +34,13 @@ def definition(names: Iterable[str]) -> list[str]:
 
 
 def has_weights(names: Iterable[str]) -> bool:
-    """Whether there are weights that torch can load."""
-    return bool(_weights(names))
+    """Whether there are weights of the network that torch can load."""
+    return bool(network_weights(names))
+
+
+def network_weights(names: Iterable[str]) -> list[str]:
+    """Choose the weights of the network, without those of the modules that follow it."""
+    return [name for name in _weights(names) if "/" not in name or name.startswith("0_")]
 
 
 def _weights(names: Iterable[str]) -> list[str]:

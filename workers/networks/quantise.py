@@ -4,9 +4,10 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+from onnx import TensorProto
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-_OPERATORS = ["MatMul", "Gemm", "Gather"]  # products of weights, and tables of embeddings
+_OPERATORS = ["MatMul", "Gemm", "Attention", "Gather"]  # products of weights, and tables of embeddings
 
 
 class Scheme(NamedTuple):
@@ -40,6 +41,9 @@ def quantise(source: Path, target: Path, scheme: Scheme = ANYWHERE) -> None:
             per_channel=True,
             reduce_range=scheme.reduced,
             weight_type=QuantType.QInt8 if scheme.signed else QuantType.QUInt8,
+            extra_options={
+                "DefaultTensorType": TensorProto.FLOAT
+            },  # of what fused operators give, which it cannot tell
         )
     finally:
         logger.removeFilter(_is_news)
