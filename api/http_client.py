@@ -2,29 +2,36 @@
 
 import asyncio
 import io
-import re
 from binascii import a2b_base64
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import aiohttp
 import numpy as np
 import orjson
 
-from infinity_pool.broker.errors import BY_CODE, DeadlineExceeded, InfinityError, InvalidInput, Unavailable
+from infinity_pool.api.http_errors import error_of
+from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
+from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
 from infinity_pool.broker.splitting import join
 
-_ITEM = re.compile(r"(\w+)\[(\d{1,9})\]")  # a field, and which of its items, as an error's `param` has it
 _SHORTEST = 0.001  # s, of a timeout that is sent
 _PART_ITEMS = 256  # in one request; more are sent as several
 _PARTS_AT_ONCE = 4
 _PATHS = {"embed": "/embeddings"}
 _OPTIONS = {"embed": {"dimensions"}}
-_BY_STATUS: dict[int, type[InfinityError]] = {502: Unavailable, 503: Unavailable, 504: DeadlineExceeded}
+
+
+class _Answer(NamedTuple):
+    """What came for a part of a request, whose first item is the request's `first`."""
+
+    first: int
+    headers: Mapping[str, str]
+    data: Any
 
 
 class HttpClient:
@@ -70,22 +77,11 @@ class HttpClient:
         unknown = set(options or {}) - _OPTIONS.get(task, set())
         if task not in _PATHS or unknown:
             raise InvalidInput(f"the server has no {task} with {', '.join(unknown) or 'these items'}", param="task")
-        if not items:
-            raise InvalidInput("there is nothing to run: the list is empty", param="input")
-        parts = [list(items[first : first + _PART_ITEMS]) for first in range(0, len(items), _PART_ITEMS)]
-        if len(parts) > 1:
+        if len(items) > _PART_ITEMS:
             lane = lane or "bulk"  # by the size of the whole, not of the last part
-        timeout = self.timeout if timeout is None and lane != "bulk" else timeout
-        headers = _headers(lane, timeout)
         body = {**(options or {}), "model": model, "encoding_format": "base64"}
-        asks = [
-            self._embeddings({**body, "input": part}, headers, place * _PART_ITEMS) for place, part in enumerate(parts)
-        ]
-        try:
-            async with asyncio.timeout(timeout):
-                return join(await _together(asks))
-        except TimeoutError:
-            raise DeadlineExceeded(f"{model} gave no answer within {timeout:g} s") from None
+        answers = await self._in_parts(_PATHS[task], body, "input", items, lane, timeout)
+        return join([_embeddings(answer) for answer in answers])
 
     async def embed(
         self,
@@ -103,6 +99,50 @@ class HttpClient:
         vectors = cast(Array, result.outputs)
         return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
 
+    async def rerank(
+        self,
+        model: str,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[Ranked]:
+        """
+        Give documents by how well they answer a query, the best first, `top_n` of them at most.
+
+        `raw_scores` are the network's own, before the model's activation. Raises as `submit` does.
+        """
+        check_top_n(top_n)
+        body = {"model": model, "query": query, "raw_scores": raw_scores}
+        answers = await self._in_parts("/rerank", body, "documents", listed(documents, "documents"), lane, timeout)
+        scores = np.empty(len(documents))
+        for answer in answers:
+            for one in answer.data["results"]:
+                scores[answer.first + one["index"]] = one["relevance_score"]
+        return ranked(scores, top_n)
+
+    async def classify(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[list[Label]]:
+        """
+        Give the scores of all of a model's labels for each text, the best first.
+
+        A pair of texts, as for entailment, is a list of two. `raw_scores` are the network's own, before the model's
+        activation. Raises as `submit` does.
+        """
+        body = {"model": model, "raw_scores": raw_scores}
+        answers = await self._in_parts("/classify", body, "input", listed(texts, "input"), lane, timeout)
+        return [[Label(**one) for one in row] for answer in answers for row in answer.data["data"]]
+
     async def models(self) -> list[ModelStatus]:
         """Ask the server which models are served, and by whom."""
         _, found = await self._ask("GET", "/models")
@@ -114,22 +154,40 @@ class HttpClient:
         """The models as of the last call of `models`, by name."""
         return self._status
 
-    async def _embeddings(self, body: dict[str, Any], headers: dict[str, str], first: int) -> Result:
+    async def _in_parts(
+        self,
+        path: str,
+        body: dict[str, Any],
+        field: str,
+        items: Sequence[Item],
+        lane: Lane | None,
+        timeout: float | None,
+    ) -> list[_Answer]:
+        """Ask for some items, which are a field of the body, in requests of a bounded size."""
+        if not items:
+            raise InvalidInput("there is nothing to run: the list is empty", param=field)
+        timeout = self.timeout if timeout is None and lane != "bulk" else timeout
+        headers = _headers(lane, timeout)
+        starts = range(0, len(items), _PART_ITEMS)
+        asks = [
+            self._part(path, {**body, field: list(items[first : first + _PART_ITEMS])}, headers, first)
+            for first in starts
+        ]
+        try:
+            async with asyncio.timeout(timeout):
+                return await _together(asks)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{body['model']} gave no answer within {timeout:g} s") from None
+
+    async def _part(self, path: str, body: dict[str, Any], headers: dict[str, str], first: int) -> _Answer:
         """Ask for one part of a request, whose first item is the request's `first`."""
         data = io.BytesIO(_encoded(body))
         try:
-            answered, answer = await self._ask("POST", _PATHS["embed"], data=data, headers=headers)
+            return _Answer(first, *await self._ask("POST", path, data=data, headers=headers))
         except InfinityError as error:
             if error.item is not None:
                 error.item += first
             raise
-        rows = [a2b_base64(entry["embedding"]) for entry in answer["data"]]
-        return Result(
-            answered.get("X-Request-Id", ""),
-            np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1),
-            answer["usage"]["total_tokens"],
-            int(answered.get("X-Infinity-Truncated", 0)),
-        )
 
     async def _ask(self, method: str, path: str, **options: Any) -> tuple[Mapping[str, str], Any]:
         """Give the headers and the JSON of an answer; raises what it says went wrong."""
@@ -139,11 +197,21 @@ class HttpClient:
         except aiohttp.ClientError as error:
             raise Unavailable(f"the server cannot be reached: {error}", retry_after=1.0) from error
         if response.status != 200:
-            raise _error(response.status, response.headers, data)
+            raise error_of(response.status, response.headers, data)
         try:
             return response.headers, orjson.loads(data)
         except orjson.JSONDecodeError as error:
             raise InfinityError(f"{self._base + path} did not answer with JSON") from error
+
+
+def _embeddings(answer: _Answer) -> Result:
+    rows = [a2b_base64(entry["embedding"]) for entry in answer.data["data"]]
+    return Result(
+        answer.headers.get("X-Request-Id", ""),
+        np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1),
+        answer.data["usage"]["total_tokens"],
+        int(answer.headers.get("X-Infinity-Truncated", 0)),
+    )
 
 
 def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
@@ -161,11 +229,11 @@ def _encoded(body: dict[str, Any]) -> bytes:
         raise InvalidInput(f"an item cannot be sent: {error}", param="input") from error
 
 
-async def _together(asks: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def _together(asks: Sequence[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
     """Await all, a few at a time; the first failure cancels the others."""
     turns = asyncio.Semaphore(_PARTS_AT_ONCE)
 
-    async def in_turn(ask: Coroutine[Any, Any, Result]) -> Result:
+    async def in_turn(ask: Coroutine[Any, Any, _Answer]) -> _Answer:
         async with turns:
             return await ask
 
@@ -175,31 +243,6 @@ async def _together(asks: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _error(status: int, headers: Mapping[str, str], data: bytes) -> InfinityError:
-    """Make the error that an answer tells of; one from something before the server is told by its status."""
-    try:
-        told = orjson.loads(data)["error"]
-        code, message, param = str(told["code"]), str(told["message"]), told["param"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        code, message, param = "", f"HTTP status {status}", None
-    kind = BY_CODE.get(code) or _BY_STATUS.get(status, InvalidInput if status < 500 else InfinityError)
-    item = None
-    if found := _ITEM.fullmatch(param or ""):
-        message = message.removeprefix(f"{param}: ")
-        param, item = found[1], int(found[2])
-    return kind(message, param=param, item=item, retry_after=_retry_after(headers))
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Give the seconds to wait; the header that OpenAI's clients know is finer than the standard's."""
-    for name, unit in (("retry-after-ms", 1000.0), ("Retry-After", 1.0)):
-        try:
-            return float(headers[name]) / unit
-        except (KeyError, ValueError):  # absent, or a date
-            continue
-    return None
 
 
 def _model_status(model: dict[str, Any]) -> ModelStatus:

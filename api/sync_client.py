@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from redis.asyncio import Redis
 
 from infinity_pool.api.client import Client
+from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import Cancelled
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus
@@ -69,6 +70,34 @@ class SyncClient:
     ) -> Array:
         """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
         return self._wait(self._client.embed(model, texts, dimensions=dimensions, lane=lane, timeout=timeout))
+
+    def rerank(
+        self,
+        model: str,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[Ranked]:
+        """Give documents by how well they answer a query, the best first, `top_n` of them at most."""
+        return self._wait(
+            self._client.rerank(model, query, documents, top_n=top_n, raw_scores=raw_scores, lane=lane, timeout=timeout)
+        )
+
+    def classify(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[list[Label]]:
+        """Give the scores of all of a model's labels for each text, the best first."""
+        return self._wait(self._client.classify(model, texts, raw_scores=raw_scores, lane=lane, timeout=timeout))
 
     def models(self) -> list[ModelStatus]:
         """Ask which models are served, and by whom."""

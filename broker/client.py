@@ -7,15 +7,16 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
+from infinity_pool.broker.asking import Asking
 from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
-from infinity_pool.broker.messages import Array, Item, Job, Lane, Result
+from infinity_pool.broker.messages import Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 from infinity_pool.broker.splitting import join, split
@@ -27,7 +28,7 @@ _HEARTBEAT = 1.0  # s, of the reply channel; the snapshot of the models is as ol
 logger = logging.getLogger(__name__)
 
 
-class QueueClient:
+class QueueClient(Asking):
     """
     Submits jobs to models and hands each result to whoever waits for it; an async context manager.
 
@@ -121,21 +122,9 @@ class QueueClient:
         finally:
             self._release(outbox, tickets)
 
-    async def embed(
-        self,
-        model: str,
-        texts: str | Sequence[str],
-        *,
-        dimensions: int | None = None,
-        lane: Lane | None = None,
-        timeout: float | None = None,
-    ) -> Array:
-        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
-        options = {} if dimensions is None else {"dimensions": dimensions}
-        items = [texts] if isinstance(texts, str) else list(texts)
-        result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
-        vectors = cast(Array, result.outputs)
-        return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
+    async def labels(self, model: str) -> Sequence[str]:
+        """Name a classifier's labels, in the order of its outputs; raises Unavailable if no worker is ready now."""
+        return await self._watch.labels(model)
 
     async def models(self) -> list[ModelStatus]:
         """Ask the queue which models are served, and by whom."""

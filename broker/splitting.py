@@ -84,4 +84,6 @@ def _cut(item: Item, max_chars: int) -> Item:
     """Drop what no worker would read: it is over the model's limit however it is tokenized."""
     if max_chars and isinstance(item, str) and len(item) > max_chars:
         return item[:max_chars]
+    if max_chars and isinstance(item, list | tuple):
+        return [_cut(part, max_chars) for part in item]
     return item

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from redis.asyncio import Redis
 
@@ -47,6 +47,14 @@ class Watch:
         before = status.waiting.values() if lane == "bulk" else [status.waiting["online"]]
         tokens = sum(waiting.tokens for waiting in before)
         return min(_LONGEST_WAIT, max(1.0, tokens / best.tokens_per_second))
+
+    async def labels(self, model: str) -> Sequence[str]:
+        """Name a classifier's labels; raises Unavailable if none of its workers is ready any more."""
+        if model not in self._best:
+            await self.refresh_soon()
+        if model not in self._best:
+            raise Unavailable(f"no worker of {model} is ready now", retry_after=2.0)
+        return self._best[model].labels
 
     async def check(self, model: str, *, awaited: bool) -> None:
         """

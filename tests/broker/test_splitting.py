@@ -32,7 +32,7 @@ def test_an_estimate_is_no_more_than_the_model_reads() -> None:
 def test_what_no_worker_would_read_is_not_sent() -> None:
     [part] = split(["abcdef", "ab", ["abcdef", "x"], b"abcdef"], Limits(max_chars=4))
 
-    assert part.items == ["abcd", "ab", ["abcdef", "x"], b"abcdef"]
+    assert part.items == ["abcd", "ab", ["abcd", "x"], b"abcdef"]
 
 
 def test_results_are_put_together_in_order() -> None:

@@ -73,7 +73,7 @@ def test_a_query_is_never_cut(tmp_path: Path) -> None:
     assert kept.ids.tolist() == reference(words, "cat")["input_ids"]
     assert kept.truncated.tolist() == [True]
     assert pairs.encode([[words + "the", ""]]).lengths.tolist() == [20]
-    for query, told in ((words + "the", "is of 17 tokens"), (words * 9, "is of over 20 tokens")):
+    for query, told in ((words + "the", "the query is of 17 tokens"), (words * 9, "the query is of over 20 tokens")):
         with pytest.raises(InvalidInput, match=told) as caught:
             pairs.encode([["a", "cat"], [query, "cat"]])
         assert (caught.value.param, caught.value.item) == ("query", 1)

@@ -1,0 +1,56 @@
+"""POST /rerank: documents by how well they answer a query."""
+
+from typing import Annotated, cast
+
+from aiohttp import web
+from pydantic import Field
+
+from infinity_pool.api.ability import check_ability
+from infinity_pool.api.asking import Asked
+from infinity_pool.api.keys import CLIENT, METRICS
+from infinity_pool.api.reading import read
+from infinity_pool.api.scoring import ScoringBody, scored_response
+from infinity_pool.broker.answers import ranked
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array
+
+routes = web.RouteTableDef()
+
+
+class RerankBody(ScoringBody):
+    """What is asked for."""
+
+    query: str
+    documents: Annotated[list[str], Field(min_length=1, fail_fast=True)]
+    top_n: int | None = Field(None, ge=1)
+    return_documents: bool = False
+
+
+@routes.post("/v1/rerank")
+@routes.post("/rerank")
+async def rerank(request: web.Request) -> web.Response:
+    """Rank documents, the best first."""
+    asked = Asked(request)
+    body = await read(request, RerankBody, asked.deadline.left("online"))
+    model, documents = body.model, body.documents
+    asked.check_count(documents, "documents")
+    _check_size(body, asked.settings.max_body)
+    worker = await asked.worker(model)
+    check_ability(worker, "rerank")
+    lane = asked.lane(len(documents), online=True)
+    result = await request.app[CLIENT].score(
+        model, body.query, documents, options=body.options, lane=lane, timeout=asked.deadline.left(lane)
+    )
+    request.app[METRICS].ran(model, "rerank", len(documents), result)
+    best = ranked(cast(Array, result.outputs), body.top_n)
+    texts = documents if body.return_documents else [None] * len(documents)
+    found = [{"relevance_score": one.score, "index": one.index, "document": texts[one.index]} for one in best]
+    return scored_response("rerank", {"results": found}, model, result, worker)
+
+
+def _check_size(body: RerankBody, limit: int) -> None:
+    """Bound what is queued, as the query is with each document: all of it must fit into a body."""
+    chars, count = len(body.query), len(body.documents)
+    if chars * count > limit:
+        message = f"query: {chars} characters for each of {count} documents are over {limit} in all"
+        raise InvalidInput(message, param="query")

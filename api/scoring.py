@@ -1,0 +1,40 @@
+"""What requests for scores share."""
+
+import time
+import uuid
+from typing import Any
+
+from aiohttp import web
+
+from infinity_pool.api.reading import Body
+from infinity_pool.api.rendering import json_response, result_headers, usage_of
+from infinity_pool.api.texts import Name
+from infinity_pool.broker.messages import Result
+from infinity_pool.broker.presence import WorkerInfo
+
+
+class ScoringBody(Body):
+    """The fields that all of them have; `raw_scores` are those before the model's activation."""
+
+    model: Name
+    raw_scores: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the model's family is told."""
+        return {"raw_scores": True} if self.raw_scores else {}
+
+
+def scored_response(
+    kind: str, entries: dict[str, Any], model: str, result: Result, worker: WorkerInfo | None
+) -> web.Response:
+    """Answer with `entries`, made of a result's scores; `worker` stands for the model's."""
+    answer = {
+        "object": kind,
+        **entries,
+        "model": model,
+        "usage": usage_of(result),
+        "id": f"infinity-{uuid.uuid4()}",
+        "created": int(time.time()),
+    }
+    return json_response(answer, headers=result_headers(result, worker))

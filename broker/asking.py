@@ -1,0 +1,101 @@
+"""What a client can be asked for, task by task, all of it by submitting items and reading the outputs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, cast
+
+from infinity_pool.broker.answers import Label, Ranked, check_top_n, labelled, listed, naming_documents, ranked
+from infinity_pool.broker.messages import Array, Item, Lane, Result
+
+
+class Asking(ABC):
+    """The methods of the tasks; whoever inherits them submits."""
+
+    @abstractmethod
+    async def submit(
+        self,
+        model: str,
+        task: str,
+        items: Sequence[Item],
+        *,
+        options: dict[str, Any] | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run some items through a model and give their outputs, in order."""
+
+    @abstractmethod
+    async def labels(self, model: str) -> Sequence[str]:
+        """Name a classifier's labels, in the order of its outputs."""
+
+    async def embed(
+        self,
+        model: str,
+        texts: str | Sequence[str],
+        *,
+        dimensions: int | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Array:
+        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
+        options = {} if dimensions is None else {"dimensions": dimensions}
+        items = [texts] if isinstance(texts, str) else list(texts)
+        result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
+        vectors = cast(Array, result.outputs)
+        return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
+
+    async def rerank(
+        self,
+        model: str,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[Ranked]:
+        """
+        Give documents by how well they answer a query, the best first, `top_n` of them at most.
+
+        `raw_scores` are the network's own, before the model's activation. Raises as `submit` does.
+        """
+        check_top_n(top_n)
+        options = {"raw_scores": True} if raw_scores else {}
+        result = await self.score(model, query, documents, options=options, lane=lane, timeout=timeout)
+        return ranked(cast(Array, result.outputs), top_n)
+
+    async def score(
+        self,
+        model: str,
+        query: str,
+        documents: Sequence[str],
+        *,
+        options: dict[str, Any] | None = None,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Score documents for one query, [n]; online, however many, unless a lane is named."""
+        pairs = [[query, document] for document in listed(documents, "documents")]
+        with naming_documents():
+            return await self.submit(model, "rerank", pairs, options=options, lane=lane or "online", timeout=timeout)
+
+    async def classify(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        raw_scores: bool = False,
+        lane: Lane | None = None,
+        timeout: float | None = None,
+    ) -> list[list[Label]]:
+        """
+        Give the scores of all of a model's labels for each text, the best first.
+
+        A pair of texts, as for entailment, is a list of two. `raw_scores` are the network's own, before the model's
+        activation. It goes online, however much it is, unless a lane is named. Raises as `submit` does.
+        """
+        options = {"raw_scores": True} if raw_scores else {}
+        items = listed(texts, "input")
+        result = await self.submit(model, "classify", items, options=options, lane=lane or "online", timeout=timeout)
+        return labelled(cast(Array, result.outputs), await self.labels(model))
