@@ -39,7 +39,8 @@ async def main(url: str, total: int, done: Path) -> None:
     async with Producer(url, NAME, max_in_flight=IN_FLIGHT) as producer:
         begun = {int(name) for name in await producer.open_jobs()}
         await _put(producer, sorted(begun - finished))
-        putting = asyncio.create_task(_put(producer, [n for n in range(total) if n not in finished | begun]))
+        known = finished | begun
+        putting = asyncio.create_task(_put(producer, [number for number in range(total) if number not in known]))
         with done.open("a") as log:
             print(file=log)  # a new life, and the end of a line that the last may have left
             while not putting.done() or await producer.open_jobs():
