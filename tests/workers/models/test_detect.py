@@ -67,7 +67,7 @@ def test_modules_that_are_none(text: str, words: str, tmp_path: Path) -> None:
         ),
         ({"model_type": "siglip2", "architectures": ["Siglip2Model"], "text_config": {}}, None, {}, "Siglip2Model"),
         ({"model_type": "t5", "architectures": ["T5Model"], "is_encoder_decoder": True}, None, {}, "T5Model"),
-        ({"model_type": "bert"}, ["sentence_transformers.models.StaticEmbedding"], {}, "modules StaticEmbedding"),
+        ({"model_type": "bert"}, ["sentence_transformers.models.WordEmbeddings"], {}, "modules WordEmbeddings"),
         ({"model_type": "bert"}, ["their.own.Transformer"], {}, "modules Transformer"),
         ({"model_type": "bert"}, [TRANSFORMER], {"model_type": "SparseEncoder"}, "modules Transformer"),
         ({}, None, {}, "architectures none; model_type none"),
