@@ -44,7 +44,7 @@ class ExportSettings(ModelSettings):
 
 @click.command(params=settings_options(ExportSettings, without=_OF_SERVING))
 def command(**values: Any) -> None:
-    """Write a folder that `infinity serve --model FOLDER` starts from at once: the model as an ONNX graph."""
+    """Write a folder that is served at once, and without torch."""
     settings = read(ExportSettings, values)
     start_logging("error", "text")
     try:

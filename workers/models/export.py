@@ -47,15 +47,17 @@ def export_model(settings: ModelSettings, out: Path, level: str, processor: str,
         raise InvalidInput(f"{out} is there already", param="out")
     if level == "O4" and processor:
         raise InvalidInput("O4 is half precision, which cannot be quantised", param="optimize")
+    work = _Work(settings, progress)
     source = _source(settings, progress)
     why = with_optimum.why_not(source.family)
     with surroundings(out.parent), tempfile.TemporaryDirectory() as scratch, whole_folder(out) as folder:
         _copy(source.files, folder)
-        make = _by_ourselves if why else _by_optimum
-        _place(make(source, Path(scratch), level, processor, _Work(settings, progress)), folder / _GRAPH)
+        graph = (_by_ourselves if why else _by_optimum)(source, Path(scratch), level, work)
+        _place(_quantised(graph, Path(scratch), processor, work), folder / _GRAPH)
         made = _load(settings, folder, progress)
         cosine = worst_cosine(made.engine, source.engine, source.family)
-    return Exported("torch.onnx and onnxruntime" if why else with_optimum.name(), why, made.engine.dtype, cosine)
+    maker = "torch.onnx" if why else with_optimum.name()
+    return Exported(f"{maker} and onnxruntime", why, made.engine.dtype, cosine)
 
 
 def _source(settings: ModelSettings, progress: Progress) -> LoadedModel:
@@ -75,26 +77,29 @@ def _copy(files: ModelFiles, folder: Path) -> None:
         shutil.copy(files.path / name, folder / name)
 
 
-def _by_optimum(source: LoadedModel, scratch: Path, level: str, processor: str, work: _Work) -> Path:
+def _by_optimum(source: LoadedModel, scratch: Path, level: str, work: _Work) -> Path:
     work.progress(f"exporting with {with_optimum.name()}", None)
-    return with_optimum.make_graph(source.files, source.family, scratch, level, processor)
+    return with_optimum.make_graph(source.files, source.family, scratch, level)
 
 
-def _by_ourselves(source: LoadedModel, scratch: Path, level: str, processor: str, work: _Work) -> Path:
+def _by_ourselves(source: LoadedModel, scratch: Path, level: str, work: _Work) -> Path:
     engine = load_model(dataclasses.replace(work.settings, engine="onnx"), "cpu", work.progress).engine
     assert isinstance(engine, OnnxEngine)
-    graph = engine.graph
-    if (level or processor) and engine.dtype != "float32":
+    if engine.dtype != "float32":
         raise InvalidInput(f"the model's own graph is {engine.dtype}, and nothing is made of that", param="model")
-    if level:
-        work.progress(f"optimising ({level})", None)
-        optimise(graph, scratch / "optimised.onnx", level, source.files.config)
-        graph = scratch / "optimised.onnx"
-    if processor:
-        work.progress(f"quantising ({processor})", None)
-        quantise(graph, scratch / "quantised.onnx", SCHEMES[processor])
-        graph = scratch / "quantised.onnx"
-    return graph
+    if not level:
+        return engine.graph
+    work.progress(f"optimising ({level})", None)
+    optimise(engine.graph, scratch / "optimised.onnx", level, source.files.config)
+    return scratch / "optimised.onnx"
+
+
+def _quantised(graph: Path, scratch: Path, processor: str, work: _Work) -> Path:
+    if not processor:
+        return graph
+    work.progress(f"quantising ({processor})", None)
+    quantise(graph, scratch / "quantised.onnx", SCHEMES[processor])
+    return scratch / "quantised.onnx"
 
 
 def _place(graph: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Exports, optimises and quantises a network with optimum, where that imports; it lags behind transformers at times."""
+"""Exports and optimises a network with optimum, where that imports; it lags behind transformers at times."""
 
 from importlib import metadata
 from importlib.util import find_spec
@@ -29,16 +29,11 @@ def name() -> str:
     return f"optimum {metadata.version('optimum')}"
 
 
-def make_graph(files: ModelFiles, family: Family, folder: Path, level: str, processor: str) -> Path:
-    """
-    Write a graph to `folder`, optimised and quantised where `level` and `processor` are not empty; gives its file.
-
-    Raises InvalidInput if optimum cannot.
-    """
+def make_graph(files: ModelFiles, family: Family, folder: Path, level: str) -> Path:
+    """Write a graph to `folder`, optimised if there is a `level`; gives its file. Raises InvalidInput if it cannot."""
     try:
         graph = _export(files, family, folder / "exported")
-        graph = _optimise(graph, folder / "optimised", level) if level else graph
-        return _quantise(graph, folder / "quantised", processor) if processor else graph
+        return _optimise(graph, folder / "optimised", level) if level else graph
     except (KeyError, NotImplementedError, ValueError) as error:  # what it says of models and options it has not
         raise InvalidInput(f"optimum cannot export model {files.spec!r}: {error}", param="model") from error
 
@@ -64,13 +59,4 @@ def _optimise(graph: Path, folder: Path, level: str) -> Path:
 
     config = getattr(AutoOptimizationConfig, level)(for_gpu=level == "O4")
     ORTOptimizer.from_pretrained(graph.parent, file_names=[graph.name]).optimize(config, folder, file_suffix="")
-    return next(folder.glob("*.onnx"))
-
-
-def _quantise(graph: Path, folder: Path, processor: str) -> Path:
-    from optimum.onnxruntime import ORTQuantizer
-    from optimum.onnxruntime.configuration import AutoQuantizationConfig
-
-    config = getattr(AutoQuantizationConfig, processor)(is_static=False, per_channel=True)
-    ORTQuantizer.from_pretrained(graph.parent, file_name=graph.name).quantize(config, folder, file_suffix="")
     return next(folder.glob("*.onnx"))
