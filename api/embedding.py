@@ -8,12 +8,14 @@ from pydantic import Field
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, lane_of, read
-from infinity_pool.api.rendering import Encoding, embeddings_response
+from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import Item
+from infinity_pool.broker.messages import Item, Result
+from infinity_pool.broker.presence import WorkerInfo
 
 Modality = Literal["text", "image", "audio"]
 
@@ -47,13 +49,29 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
         raise InvalidInput(f"input: {len(body.input)} items, {settings.max_items} are allowed", param="input")
     modality = modality or body.modality
     worker = client.best(body.model)
-    check_ability(worker, "embed", modality)
+    task = _task_of(worker)
+    check_ability(worker, task, modality)
     items: list[Item] = list(body.input) if modality == "text" else list(await files_of(body.input))
     lane = lane_of(request, "online" if len(items) <= settings.online_max_items else "bulk")
     options = _options(body, modality)
-    result = await client.submit(body.model, "embed", items, options=options, lane=lane, timeout=deadline.left(lane))
-    app[METRICS].ran(body.model, "embed", len(items), result)
-    return embeddings_response(body.model, result, body.encoding_format or "float", client.best(body.model))
+    result = await client.submit(body.model, task, items, options=options, lane=lane, timeout=deadline.left(lane))
+    app[METRICS].ran(body.model, task, len(items), result)
+    return _response(body, result, client.best(body.model))
+
+
+def _task_of(worker: WorkerInfo | None) -> str:
+    """Give one vector an item, or a matrix where the model has nothing else."""
+    tasks = worker.tasks if worker else []
+    return "multivector" if "multivector" in tasks and "embed" not in tasks else "embed"
+
+
+def _response(body: EmbeddingsBody, result: Result, worker: WorkerInfo | None) -> web.Response:
+    encoding = body.encoding_format or "float"
+    if not isinstance(result.outputs, list):
+        return embeddings_response(body.model, result, encoding, worker)
+    pieces = matrix_pieces(result.outputs, encoding, "embedding", "embedding")
+    about = {"model": body.model, "usage": usage_of(result)}
+    return list_response(pieces, sum(one.size for one in result.outputs), about, result_headers(result, worker))
 
 
 def _options(body: EmbeddingsBody, modality: Modality) -> dict[str, Any]:

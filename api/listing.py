@@ -25,11 +25,13 @@ def sparse_pieces(vectors: Sequence[Sequence[Array]]) -> Iterator[bytes]:
         yield _comma(index) + dumps({"object": "sparse", "index": index, "indices": indices, "values": values})
 
 
-def matrix_pieces(matrices: Iterable[Array], encoding: Encoding) -> Iterator[bytes]:
+def matrix_pieces(
+    matrices: Iterable[Array], encoding: Encoding, kind: str = "pooling", field: str = "data"
+) -> Iterator[bytes]:
     """Render float32 arrays, [tokens, width] or [width], each with its shape; in base64 it is little-endian, flat."""
     for index, matrix in enumerate(matrices):
-        head = dumps({"object": "pooling", "index": index, "shape": list(matrix.shape)})
-        yield _comma(index) + head[:-1] + b',"data":'
+        head = dumps({"object": kind, "index": index, "shape": list(matrix.shape)})
+        yield _comma(index) + head[:-1] + b"," + dumps(field) + b":"
         yield from _base64(matrix) if encoding == "base64" else _lists(matrix)
         yield b"}"
 

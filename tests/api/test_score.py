@@ -116,6 +116,23 @@ async def test_matrices_of_a_narrower_width(ask: Ask) -> None:
         np.testing.assert_allclose(np.linalg.norm(entry["data"], axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+async def test_embeddings_of_a_model_of_matrices_are_these(ask: Ask, encoding: str) -> None:
+    _, pooled = await ask("/pooling", model="colbert", input=TEXTS, encoding_format=encoding)
+
+    status, answer = await ask("/v1/embeddings", model="colbert", input=TEXTS, encoding_format=encoding)
+
+    assert status == 200
+    assert answer["usage"] == pooled["usage"]
+    for entry, same in zip(answer["data"], pooled["data"], strict=True):
+        assert entry == {
+            "object": "embedding",
+            "index": same["index"],
+            "shape": same["shape"],
+            "embedding": same["data"],
+        }
+
+
 async def test_one_model_gives_vectors_and_matrices(ask: Ask, here: Loaded) -> None:
     _, vectors = await ask("/pooling", model="bge", input=TEXTS, task="embed")
     _, matrices = await ask("/pooling", model="bge", input=TEXTS)
@@ -236,7 +253,6 @@ BAD: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("/pooling", {"model": "colbert", "input": "a", "dimensions": DIM + 1}, "dimensions", f"from 1 to {DIM}"),
     ("/pooling", {"model": "colbert", "input": "a", "input_type": "passage"}, "input_type", "'query' or 'document'"),
     ("/pooling", {"model": "colbert", "input": "YQ==", "modality": "image"}, "modality", "takes text, not image"),
-    ("/embeddings", {"model": "colbert", "input": "a"}, "model", "cannot embed, only multivector"),
     ("/score", {"model": "colbert", "text_1": "a"}, "text_2", "required"),
     ("/score", {"model": "colbert", "text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1", "2 texts for 3"),
     ("/score", {"model": "colbert", "text_1": "a", "text_2": ["b"] * 2049}, "text_2", "2049 items"),
