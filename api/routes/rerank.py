@@ -1,6 +1,6 @@
 """POST /rerank: documents by how well they answer a query."""
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from aiohttp import web
 from pydantic import Field
@@ -18,12 +18,18 @@ routes = web.RouteTableDef()
 
 
 class RerankBody(ScoringBody):
-    """What is asked for."""
+    """What is asked for; an `instruction` is for language models, which others refuse."""
 
     query: str
     documents: Annotated[list[str], Field(min_length=1, fail_fast=True)]
     top_n: int | None = Field(None, ge=1)
     return_documents: bool = False
+    instruction: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the model's family is told."""
+        return super().options | ({} if self.instruction is None else {"instruction": self.instruction})
 
 
 @routes.post("/v1/rerank")

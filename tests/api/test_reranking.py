@@ -150,6 +150,7 @@ async def test_raw_scores(ask: Ask, expected: list[float]) -> None:
         ({"query": "x" * 50_000, "documents": ["a"] * 100}, "query"),
         ({"return_documents": "yes"}, "return_documents"),
         ({"raw_scores": 1}, "raw_scores"),
+        ({"instruction": "Find cats"}, "instruction"),
         ({"model": "m"}, "model"),
         ({"model": "classifier"}, "model"),
     ],

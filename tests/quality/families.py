@@ -26,6 +26,7 @@ from tests.tiny_late_interaction import save_bge_m3, save_pylate
 from tests.tiny_models import save_scorer
 from tests.tiny_towers import save_clap, save_clip
 from tests.workers.conftest import MINILM, prepare_here
+from tests.workers.families.test_causal_reranker import save_causal_reranker
 from tests.workers.families.test_colpali import colpali
 from tests.workers.families.test_splade import save_sparse_encoder
 
@@ -51,6 +52,7 @@ def _minilm(folder: Path) -> Path:
 
 MODELS: dict[str, Callable[[Path], Path]] = {
     "bge_m3": save_bge_m3,
+    "causal_reranker": save_causal_reranker,
     "clap": save_clap,
     "classifier": lambda folder: save_scorer("bert", folder, labels=3),
     "clip": save_clip,

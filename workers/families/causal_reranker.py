@@ -1,0 +1,146 @@
+"""
+Language models that rerank: asked whether a document answers a query, the score is how much they say "yes", not "no".
+
+The recipe is that of the Qwen3-Reranker model card: its prompt, and the softmax of the two words' logits after it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.files.locate import read_object
+from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.activations import activation
+from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.tokenizer import Tokenizer, load, max_length_of, saved_options
+
+_PROMPT = {
+    "before": "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+    'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
+    "after": "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+}
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+_MAX_LENGTH = 8192  # of the card; more only if it is asked for
+_MODEL_TYPE = "qwen3"
+_OPTIONS = ("instruction", "raw_scores")
+
+
+def serves(files: ModelFiles) -> Claim:
+    """Claim language models that CrossEncoder saved, or whose own name says that they rerank."""
+    config = files.config
+    causal = (config.get("architectures") or [""])[0].endswith("ForCausalLM")
+    if not causal or config.get("model_type") != _MODEL_TYPE:
+        return Claim.NONE
+    saved = read_object(files.path / "config_sentence_transformers.json").get("model_type") == "CrossEncoder"
+    return Claim.OWN if saved or "rerank" in files.spec.rpartition("/")[2].lower() else Claim.NONE
+
+
+def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer to `folder`; give the limits, and the ids of the prompt and of the two words."""
+    from infinity_pool.workers.text.reading import read_text_model
+
+    if files.config.get("model_type") != _MODEL_TYPE:
+        raise InvalidInput(f"causal_reranker serves {_MODEL_TYPE}, not {files.config.get('model_type')}", param="model")
+    facts = read_text_model(files, folder, CausalReranker.auto_class)
+    tokenizer = load(files, saved_options(folder))
+    words = tokenizer.convert_tokens_to_ids(["no", "yes"])
+    if None in words or tokenizer.unk_token_id in words:
+        raise InvalidInput(f'the tokenizer of {files.spec!r} has no words "yes" and "no"', param="model")
+    ids = {name: tokenizer.encode(text, add_special_tokens=False) for name, text in _PROMPT.items()}
+    return facts | {"words": words, "max_length": min(facts["max_length"], _MAX_LENGTH)} | ids
+
+
+def make(files: ModelFiles) -> Family:
+    """Make the family of a described model."""
+    return CausalReranker(files)
+
+
+class CausalReranker(Family):
+    """Pairs of query and document in, one score each out: [n]."""
+
+    tasks: tuple[str, ...] = ("rerank",)
+    auto_class = "AutoModelForCausalLM"
+    output = "logits"
+    dimensions = 1
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+
+    def __init__(self, files: ModelFiles) -> None:
+        facts = files.extra
+        self.max_length = max_length_of(files)
+        self._words: list[int] = facts["words"]
+        self._before, self._after = (np.array(facts[name], np.int32) for name in _PROMPT)
+        self._room = self.max_length - len(self._before) - len(self._after)
+        if self._room < 1:
+            least = self.max_length - self._room
+            raise InvalidInput(f"max_length must be over {least}, the prompt's tokens", param="max_length")
+        self._tokenizer = Tokenizer(files, self._room, special=False)
+        self.max_chars = self._tokenizer.max_chars
+
+    def head(self, task: str, options: dict[str, Any]) -> Head:
+        """Check the task, `instruction` and `raw_scores`."""
+        if task not in self.tasks:
+            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
+        if unknown := sorted(options.keys() - set(_OPTIONS)):
+            raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
+        for name, kind, told in (("instruction", str, "a text"), ("raw_scores", bool, "true or false")):
+            if not isinstance(options.get(name, kind()), kind):
+                raise InvalidInput(f"{name} must be {told}, not {options[name]!r}", param=name)
+        return Head(task)
+
+    def example(self, text: str) -> Item:
+        """Make a pair with a short query."""
+        return ["a text", text]
+
+    def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
+        """Tokenize query and document as one text, cut at its end, and put the prompt around it."""
+        instruction = options.get("instruction", _INSTRUCTION)
+        starts = [_start(item, index, instruction) for index, item in enumerate(items)]
+        tokens = self._tokenizer.encode([start + item[1] for start, item in zip(starts, items, strict=True)])
+        self._check_queries(starts, tokens.truncated)
+        rows = np.split(tokens.ids, np.cumsum(tokens.lengths[:-1]))
+        ids = np.concatenate([part for row in rows for part in (self._before, row, self._after)])
+        lengths = tokens.lengths + np.int32(self.max_length - self._room)
+        return Rows(lengths, {"input_ids": ids}, {}, tokens.truncated)
+
+    def collate(self, rows: Sequence[Rows]) -> Batch:
+        """Pad to the longest, on the right: no token looks there."""
+        mask = mask_of(rows)
+        ids = pad(rows, "input_ids", mask, self._tokenizer.pad_id)
+        return {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+
+    def call(self, network: Any, inputs: dict[str, Any]) -> Any:
+        """Give the logits of the two words after the last token, [n, 2]; those of all others are not computed."""
+        hidden = network.base_model(**inputs)[0]
+        last = inputs["attention_mask"].sum(-1) - 1
+        rows = hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
+        return rows @ network.get_output_embeddings().weight[self._words].T
+
+    def reduce(self, output: Any, batch: Any) -> Any:
+        """Nothing is left to cut down."""
+        return output
+
+    def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
+        """Give yes its part of the softmax of both; the raw score is the difference of the logits."""
+        difference = outputs[:, 1] - outputs[:, 0]
+        return np.asarray(difference if options.get("raw_scores") else activation("Sigmoid")(difference))
+
+    def _check_queries(self, starts: Sequence[str], truncated: Array) -> None:
+        """Refuse a query that leaves no room for its document; where nothing was cut there was room."""
+        for index in np.flatnonzero(truncated).tolist():
+            if len(self._tokenizer.encode([starts[index]]).ids) >= self._room:
+                raise InvalidInput(
+                    f"the query leaves no room for a document in the {self.max_length} tokens of the model",
+                    param="query",
+                    item=index,
+                )
+
+
+def _start(item: Item, index: int, instruction: str) -> str:
+    """Give what stands before the document."""
+    if not (isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)):
+        raise InvalidInput("must be a pair of two texts, the query and the document", item=index)
+    return f"<Instruct>: {instruction}\n<Query>: {item[0]}\n<Document>: "
