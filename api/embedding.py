@@ -10,7 +10,7 @@ from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.media import files_of
-from infinity_pool.api.reading import Body, lane_of, read
+from infinity_pool.api.reading import Body, Truncate, lane_of, read
 from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.errors import InvalidInput
@@ -20,7 +20,7 @@ from infinity_pool.broker.presence import WorkerInfo
 Modality = Literal["text", "image", "audio"]
 
 
-_TOLD = ("dimensions", "normalize", "prompt", "prompt_name", "input_type")
+_TOLD = ("dimensions", "normalize", "prompt", "prompt_name", "input_type", "truncate")
 """What a family is told as it is; it refuses what it does not know."""
 
 
@@ -37,6 +37,7 @@ class EmbeddingsBody(Body):
     prompt: str | None = None
     prompt_name: str | None = None
     input_type: str | None = None
+    truncate: Truncate = None
 
 
 async def embed(request: web.Request, modality: Modality | None = None) -> web.Response:

@@ -16,6 +16,9 @@ _JSON = "application/json"
 _LARGE = 2**20  # bytes
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
+Truncate = bool | None
+"""False refuses items that are over the model's limit, which are cut without it."""
+
 AnyBody = TypeVar("AnyBody", bound="Body")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.reading import Body
+from infinity_pool.api.reading import Body, Truncate
 from infinity_pool.api.rendering import json_response, result_headers, usage_of
 from infinity_pool.api.texts import Name
 from infinity_pool.broker.messages import Result
@@ -18,11 +18,13 @@ class ScoringBody(Body):
 
     model: Name
     raw_scores: bool = False
+    truncate: Truncate = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told."""
-        return {"raw_scores": True} if self.raw_scores else {}
+        raw = {"raw_scores": True} if self.raw_scores else {}
+        return raw if self.truncate is None else raw | {"truncate": self.truncate}
 
 
 def scored_response(

@@ -9,7 +9,7 @@ import traceback
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from infinity_pool.broker.errors import InfinityError, WorkerFailed
+from infinity_pool.broker.errors import InfinityError, InvalidInput, WorkerFailed
 from infinity_pool.broker.messages import Item
 from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
 from infinity_pool.workers.lifeline import follow
@@ -17,6 +17,8 @@ from infinity_pool.workers.models.loading import make_family
 
 _FEW_ITEMS = 32
 _FEW_CHARS = 4096
+
+_TRUNCATE = "truncate"  # an option that every family has: false refuses items that would be cut
 
 logger = logging.getLogger(__name__)
 
@@ -154,9 +156,12 @@ def _prepare_group(
 ) -> list[Prepared]:
     first = requests[places[0]]
     try:
-        head = family.head(first.task, first.options)
+        options = {name: value for name, value in first.options.items() if name != _TRUNCATE}
+        head = family.head(first.task, options)
         items = [item for place in places for item in requests[place].items]
-        return [Prepared(head, family.prepare(head, items, first.options), places)]
+        rows = family.prepare(head, items, options)
+        _check_length(rows, first.options.get(_TRUNCATE, True), family.max_length)
+        return [Prepared(head, rows, places)]
     except BaseException as error:  # whatever an item does to a tokenizer, a panic in Rust too, is that item's error
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
@@ -164,6 +169,14 @@ def _prepare_group(
             return [one for place in places for one in _prepare_group(family, requests, [place], errors)]
         errors[places[0]] = _as_ours(error)
         return []
+
+
+def _check_length(rows: Rows, truncate: Any, limit: int) -> None:
+    """Refuse items that were cut, where the request says that none may be."""
+    if not isinstance(truncate, bool):
+        raise InvalidInput(f"truncate must be true or false, not {truncate!r}", param=_TRUNCATE)
+    if not truncate and rows.truncated.any():
+        raise InvalidInput(f"is over the model's {limit} tokens", item=int(rows.truncated.argmax()))
 
 
 def _as_ours(error: BaseException) -> InfinityError:

@@ -8,7 +8,7 @@ from pydantic import Field
 from infinity_pool.api.asking import Asked, named
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.media import files_of
-from infinity_pool.api.reading import Body, read
+from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import Encoding, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.messages import Item
@@ -32,12 +32,13 @@ class PoolingBody(Body):
     encoding_format: Encoding | None = None
     dimensions: int | None = Field(None, ge=1, le=2**20)
     input_type: Literal["query", "document"] | None = None
+    truncate: Truncate = None
     modality: Literal["text", "image", "audio"] = "text"
 
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told; text is what all take, so it is not said."""
-        options = self.model_dump(include={"dimensions", "input_type"}, exclude_none=True)
+        options = self.model_dump(include={"dimensions", "input_type", "truncate"}, exclude_none=True)
         return options if self.modality == "text" else options | {"modality": self.modality}
 
 

@@ -7,14 +7,14 @@ from pydantic import Field
 
 from infinity_pool.api.asking import Asked
 from infinity_pool.api.listing import list_response, sparse_pieces
-from infinity_pool.api.reading import Body, read
+from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.messages import Array
 
 routes = web.RouteTableDef()
 
-_OPTIONS = {"top_k", "prompt", "prompt_name", "input_type"}
+_OPTIONS = {"top_k", "prompt", "prompt_name", "input_type", "truncate"}
 
 
 class SparseBody(Body):
@@ -26,6 +26,7 @@ class SparseBody(Body):
     prompt: str | None = None
     prompt_name: str | None = None
     input_type: Literal["query", "document"] | None = None
+    truncate: Truncate = None
 
 
 @routes.post("/v1/sparse")

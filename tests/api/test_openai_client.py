@@ -52,6 +52,16 @@ def test_our_own_options_reach_the_model(client: openai.OpenAI, option: dict[str
         client.embeddings.create(model="m", input="four", extra_body=option)
 
 
+def test_a_text_that_would_be_cut_is_refused_on_request(client: openai.OpenAI) -> None:
+    texts = ["four", "a" * 4000]
+    assert len(client.embeddings.create(model="m", input=texts).data) == 2
+
+    with pytest.raises(openai.BadRequestError, match="512 tokens") as caught:
+        client.embeddings.create(model="m", input=texts, extra_body={"truncate": False})
+
+    assert caught.value.param == "input[1]"
+
+
 def test_only_the_fields_that_openai_has(client: openai.OpenAI) -> None:
     answer = client.embeddings.with_raw_response.create(model="m", input="four").http_response.json()
 

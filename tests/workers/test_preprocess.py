@@ -94,6 +94,17 @@ async def test_a_bad_job_fails_alone(pool: Preprocessor) -> None:
     assert {place: type(error) for place, error in errors.items()} == {1: InvalidInput, 3: InvalidInput}
 
 
+async def test_what_would_be_cut_is_refused_where_the_request_says_so(pool: Preprocessor) -> None:
+    long = "a" * 4000
+    requests = [texts("a", long), texts("a", long, truncate=False), texts("b", truncate=False), texts("c", truncate=1)]
+
+    prepared, errors = await pool.prepare(requests)
+
+    assert sorted(place for one in prepared for place in one.jobs) == [0, 2]
+    assert (errors[1].message, errors[1].item) == ("is over the model's 512 tokens", 1)
+    assert errors[3].param == "truncate"
+
+
 async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
     pool = Preprocessor("dummy", FILES, 1, Dummy(FILES))
     await pool.start()
