@@ -134,7 +134,14 @@ def is_small(requests: list[Request]) -> bool:
     """Whether these are so few and short texts that tokenizing them takes some tens of microseconds."""
     items = [item for request in requests[:_FEW_ITEMS] for item in request.items[:_FEW_ITEMS]]
     few = 0 < len(items) == sum(len(request.items) for request in requests) <= _FEW_ITEMS
-    return few and all(isinstance(item, str) for item in items) and sum(map(len, items)) <= _FEW_CHARS
+    return few and sum(map(_chars, items)) <= _FEW_CHARS
+
+
+def _chars(item: Item) -> int:
+    """Count the characters of a text or of a pair; anything else is not small."""
+    if isinstance(item, str):
+        return len(item)
+    return sum(map(_chars, item)) if isinstance(item, list) else _FEW_CHARS + 1
 
 
 def _prepare(requests: list[Request]) -> Outcome:

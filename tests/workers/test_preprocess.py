@@ -56,6 +56,8 @@ def texts(*texts: object, **options: object) -> Request:
         ([texts("a"), texts(*"a" * 32)], False),
         ([texts("a")] * 33, False),
         ([texts(b"an image")], False),
+        ([texts(["a query", "a document"])], True),
+        ([texts(["a query", "a" * 4096])], False),
     ],
 )
 def test_only_a_few_short_texts_are_prepared_here(requests: list[Request], here: bool) -> None:

@@ -128,8 +128,8 @@ class PairTokenizer:
         room = self.max_length - frame.added - sum(len(text.ids) for text in query)
         if room < min(1, len(last.ids)):
             raise InvalidInput(
-                f"the query is of {'over ' if query[0].truncated else ''}{len(query[0].ids)} tokens, and leaves no room "
-                f"for a document in the {self.max_length} of the model",
+                f"the query is of {'over ' if query[0].truncated else ''}{len(query[0].ids)} tokens, and leaves no "
+                f"room for a document in the {self.max_length} of the model",
                 param="query",
                 item=index,
             )
