@@ -49,7 +49,7 @@ class Part:
 
 def show(parts: list[Part], seed: int) -> None:
     """Print what happened, one table for each question."""
-    console = Console(width=110)
+    console = Console(width=130)
     console.print(f"seed {seed}\n")
     console.print(_requests(parts))
     for part in parts:
