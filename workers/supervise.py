@@ -22,6 +22,7 @@ EXIT_REFUSED = 78
 _EXIT_NOT_STARTED = 71  # EX_OSERR
 _FIRST_DELAY = 0.5  # s; the first restart is at once, the second after this, then twice as long each time
 _LONGEST_DELAY = 30.0  # s
+_FOLLOWING = 1.0  # s in which all that a child has started should end after it
 _STEADY = 60.0  # s; a child that lived so long starts with a clean record
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Supervisor:
         self.worker_ids = {child.name: "" for child in children}
         """The id of each child's latest start, by the child's name; empty before the first."""
         self._running: dict[str, Process] = {}
+        self._to_clear: dict[Process, asyncio.TimerHandle] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -106,6 +108,8 @@ class Supervisor:
             _log.warning("killed after %g s: %s", self._patience, ", ".join(sorted(task.get_name() for task in late)))
             self.kill()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for process in list(self._to_clear):
+            self._clear_now(process)
 
     def kill(self) -> None:
         """End all children at once, and start none again."""
@@ -116,7 +120,8 @@ class Supervisor:
     def end(self, worker_id: str) -> None:
         """Kill one start of a child, with all that it started; the next follows."""
         if process := self._running.get(worker_id):
-            _kill_session(process)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
     @property
     def stopping(self) -> bool:
@@ -165,8 +170,23 @@ class Supervisor:
             return await process.wait()
         finally:
             del self._running[worker_id]
-            _kill_session(process)  # a grandchild that was stopped could not follow
+            self._clear(process)
             await child.gone(worker_id)
+
+    def _clear(self, process: Process) -> None:
+        """
+        Kill what has not followed a child, as a grandchild that was stopped; soon, or now if we are stopping.
+
+        multiprocessing's resource tracker outlives a child that was killed for a moment, to remove its semaphores.
+        """
+        if self._stopping.is_set():
+            _kill_session(process)
+        else:
+            self._to_clear[process] = asyncio.get_running_loop().call_later(_FOLLOWING, self._clear_now, process)
+
+    def _clear_now(self, process: Process) -> None:
+        self._to_clear.pop(process).cancel()
+        _kill_session(process)
 
     async def _watch(self, child: Child, worker_id: str, signs: Signs) -> None:
         """Kill a child whose process lives and gives no more signs of it."""

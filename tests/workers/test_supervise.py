@@ -217,3 +217,33 @@ async def test_a_multiprocessing_child_follows_its_parent(starts: Path, tmp_path
         parent.kill()
         parent.wait()
     await until(lambda: not is_alive(int(lines(starts)[0][0])), 5)
+
+
+WITH_TRACKER = (
+    STARTED
+    + """
+import subprocess
+code = "import pathlib, sys, time; sys.stdin.read(); time.sleep(0.2); pathlib.Path(sys.argv[1]).touch()"
+tracker = subprocess.Popen([sys.executable, "-c", code, sys.argv[2]], stdin=subprocess.PIPE)
+stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+os.kill(stopped.pid, signal.SIGSTOP)
+print(stopped.pid, file=open(sys.argv[3], "w"), flush=True)
+time.sleep(60)
+"""
+)
+
+
+@pytest.mark.parametrize("ended_by_us", [True, False])
+async def test_what_a_dead_child_has_started_may_tidy_up_and_then_ends(
+    lifeline: Lifeline, starts: Path, tmp_path: Path, ended_by_us: bool
+) -> None:
+    tidied, stopped = tmp_path / "tidied", tmp_path / "stopped"
+    async with Supervisor([child(WITH_TRACKER, starts, tidied, stopped)], lifeline, patience=5) as supervisor:
+        await until(lambda: stopped.exists() and stopped.read_text())
+        pid = int(stopped.read_text())
+        if ended_by_us:
+            supervisor.end(supervisor.worker_ids["child"])
+        else:
+            os.kill(int(lines(starts)[0][0]), signal.SIGKILL)
+        await until(tidied.exists)
+        await until(lambda: not is_alive(pid))
