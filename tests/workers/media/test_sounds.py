@@ -1,5 +1,6 @@
 """What callers send as sounds: decoded right, or refused by name."""
 
+import itertools
 import struct
 from contextlib import suppress
 from typing import Any
@@ -119,6 +120,7 @@ WHOLE = sound(tone(0.5), subtype="PCM_16")
         (header(channels=0), "no sound"),
         ("a text", "bytes of a sound file, not str"),
     ],
+    ids=itertools.count(),  # a file written now holds the time, and is no name
 )
 def test_what_is_broken_is_named(data: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
