@@ -8,6 +8,8 @@ import numpy as np
 from infinity_pool.broker.messages import Array, Item, Result
 
 JOB_ITEMS = 64
+JOB_MEDIA = 4
+"""Images or sounds in a job; a large one takes a second to decode, which nothing of its process can be done in."""
 JOB_TOKENS = 4096
 JOB_BYTES = 2**20
 
@@ -30,14 +32,15 @@ class Part(NamedTuple):
 
 
 def split(items: Sequence[Item], limits: Limits) -> Iterator[Part]:
-    """Cut a request's items, in order, into parts of JOB_ITEMS, JOB_TOKENS and JOB_BYTES at most, or of one item."""
+    """Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, JOB_TOKENS and JOB_BYTES at most, or of one item."""
     part: list[Item] = []
     cost = size = 0
     for item in items:
         item = _cut(item, limits.max_chars)
         length = _length(item)
         tokens = estimate(item, length, limits)
-        if part and (len(part) >= JOB_ITEMS or cost + tokens > JOB_TOKENS or size + length > JOB_BYTES):
+        most = JOB_MEDIA if isinstance(item, bytes) else JOB_ITEMS
+        if part and (len(part) >= most or cost + tokens > JOB_TOKENS or size + length > JOB_BYTES):
             yield Part(part, cost)
             part, cost, size = [], 0, 0
         part.append(item)

@@ -10,10 +10,11 @@ from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, Th
 from typing import Any, NamedTuple
 
 from infinity_pool.broker.errors import InfinityError, InvalidInput, WorkerFailed
-from infinity_pool.broker.messages import Item
+from infinity_pool.broker.messages import Item, Lane
 from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
 from infinity_pool.workers.lifeline import follow
 from infinity_pool.workers.models.loading import make_family
+from infinity_pool.workers.turns import Turns
 
 _FEW_ITEMS = 32
 _FEW_CHARS = 4096
@@ -58,45 +59,50 @@ class Preprocessor:
         self._files = files
         self._processes = processes
         self._executor = self._open()
+        self._turns = Turns(max(1, processes))
 
     async def start(self) -> None:
         """Start the processes now, so that the first job need not wait for them."""
-        await asyncio.gather(*(self._submit([]) for _ in range(max(1, self._processes))))
+        await asyncio.gather(*(self._submit([], "online") for _ in range(max(1, self._processes))))
 
-    async def prepare(self, requests: list[Request]) -> Outcome:
+    async def prepare(self, requests: list[Request], lane: Lane = "online") -> Outcome:
         """
         Prepare the items of several jobs; gives their rows, and the error of each that failed.
 
+        Media are prepared job by job, since one may take a second: what is of the online lane comes in between.
         A process that dies is replaced; the jobs it held are tried again one by one, and one that kills a process
         twice fails as WorkerFailed.
         """
         if is_small(requests):
             return prepare(self._here, requests)
+        if len(requests) > 1 and any(isinstance(request.items[0], bytes) for request in requests):
+            return _merge(await asyncio.gather(*(self.prepare([request], lane) for request in requests)))
         try:
-            return await self._submit(requests)
+            return await self._submit(requests, lane)
         except BrokenExecutor:
             logger.error("a preprocessing process died; it is replaced")
-        return _merge([await self._alone(request) for request in requests])
+        return _merge([await self._alone(request, lane) for request in requests])
 
     def close(self) -> None:
         """Stop the processes."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    async def _alone(self, request: Request) -> Outcome:
+    async def _alone(self, request: Request, lane: Lane) -> Outcome:
         try:
-            return await self._submit([request])
+            return await self._submit([request], lane)
         except BrokenExecutor:
             return [], {0: WorkerFailed("the preprocessing process died on this job")}
 
-    async def _submit(self, requests: list[Request]) -> Outcome:
-        executor = self._executor
-        try:
-            return await asyncio.get_running_loop().run_in_executor(executor, _prepare, requests)
-        except BrokenExecutor:
-            if self._executor is executor:  # others that broke with it find the new one
-                executor.shutdown(wait=False)
-                self._executor = self._open()
-            raise
+    async def _submit(self, requests: list[Request], lane: Lane) -> Outcome:
+        async with self._turns.one(lane):
+            executor = self._executor
+            try:
+                return await asyncio.get_running_loop().run_in_executor(executor, _prepare, requests)
+            except BrokenExecutor:
+                if self._executor is executor:  # others that broke with it find the new one
+                    executor.shutdown(wait=False)
+                    self._executor = self._open()
+                raise
 
     def _open(self) -> Executor:
         if self._processes == 0:

@@ -100,7 +100,7 @@ class Worker:
     async def _prepare(self, held: list[Held]) -> None:
         requests = [Request(one.job.task, one.job.items, one.job.options) for one in held]
         started = time.perf_counter()
-        prepared, errors = await self._preprocessor.prepare(requests)
+        prepared, errors = await self._preprocessor.prepare(requests, held[0].delivery.lane)
         self._meter.prepared(time.perf_counter() - started)
         for place, error in errors.items():
             self._fail(held[place], error)

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, Field
 
 from infinity_pool.api.asking import Asked, named
 from infinity_pool.api.media import files_of
-from infinity_pool.api.reading import Body, read
+from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import json_response, usage_of
 from infinity_pool.api.texts import Name, Texts
 from infinity_pool.broker.errors import InvalidInput
@@ -24,6 +24,7 @@ from infinity_pool.broker.presence import WorkerInfo
 
 routes = web.RouteTableDef()
 
+_OPTIONS = {"raw_scores", "dimensions", "truncate"}
 _SIDES = {"query": {"input_type": "query"}, "document": {"input_type": "document"}}
 _PLAIN: dict[str, dict[str, Any]] = {"query": {}, "document": {}}
 
@@ -40,6 +41,16 @@ class ScoreBody(Body):
     text_2: Texts = Field(validation_alias=AliasChoices("text_2", "documents", "items", "data_2"))
     task: Literal["rerank", "multivector", "embed"] | None = None
     modality: Literal["text", "image"] = "text"
+    raw_scores: bool = False
+    dimensions: int | None = Field(None, ge=1, le=2**20)
+    truncate: Truncate = None
+
+    def options(self, *names: str) -> dict[str, Any]:
+        """Give those options that were asked for; raises InvalidInput for one that the task has not."""
+        given = self.model_dump(include=_OPTIONS, exclude_none=True, exclude_defaults=True)
+        for name in given.keys() - set(names):
+            raise InvalidInput(f"{name} is none of what this model scores by", param=name)
+        return given
 
 
 @routes.post("/v1/score")
@@ -75,8 +86,9 @@ async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]
     if len(body.text_1) == 1 and len(body.text_1[0]) * len(body.text_2) > asked.settings.max_body:
         message = f"text_1: its {len(body.text_1[0])} characters for {len(body.text_2)} texts are too many"
         raise InvalidInput(message, param="text_1")
+    options = body.options("raw_scores", "truncate")
     pairs = [list(pair) for pair in zip(_repeated(body.text_1, len(body.text_2)), body.text_2, strict=True)]
-    result = await asked.run(body.model, "rerank", pairs, {}, asked.lane(len(pairs), online=True), "text_2")
+    result = await asked.run(body.model, "rerank", pairs, options, asked.lane(len(pairs), online=True), "text_2")
     return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]
 
 
@@ -84,12 +96,13 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     """Compare what a model makes of each side by itself."""
     sides = _SIDES if task == "multivector" and asked.takes_only_texts(body.model) else _PLAIN
     items: list[Item] = list(body.text_2)
-    options = sides["document"]
+    common = body.options("dimensions", "truncate")
+    options = common | sides["document"]
     if body.modality != "text":
-        items, options = list(await _files(body.text_2)), {"modality": body.modality}
+        items, options = list(await _files(body.text_2)), common | {"modality": body.modality}
     lane = asked.lane(len(items), online=True)
     first, second = await _both(
-        asked.run(body.model, task, body.text_1, sides["query"], lane, "text_1"),
+        asked.run(body.model, task, body.text_1, common | sides["query"], lane, "text_1"),
         asked.run(body.model, task, items, options, lane, "text_2"),
     )
     queries = _repeated(list(first.outputs), len(items))

@@ -288,3 +288,16 @@ async def test_an_unknown_model_is_named(path: str, ask: Ask) -> None:
 
     assert (status, answer["error"]["code"]) == (404, "model_not_found")
     assert "no model 'absent' is served here; there is: " in answer["error"]["message"]
+
+
+async def test_options_of_a_score(ask: Ask) -> None:
+    pairs = {"text_1": "hello", "text_2": ["the quick brown fox", "a"]}
+    _, whole = await ask("/score", model="colbert", **pairs)
+    _, narrow = await ask("/score", model="colbert", dimensions=2, **pairs)
+    assert [one["score"] for one in narrow["data"]] != [one["score"] for one in whole["data"]]
+
+    status, answer = await ask("/score", model="colbert", raw_scores=True, **pairs)
+    assert (status, answer["error"]["param"]) == (400, "raw_scores")
+
+    status, answer = await ask("/score", model="colbert", truncate=False, text_1="a", text_2=["b", "fox " * 9000])
+    assert (status, answer["error"]["param"]) == (400, "text_2[1]")

@@ -47,3 +47,9 @@ def test_results_are_put_together_in_order() -> None:
 
 def test_outputs_that_are_lists_are_put_together_too() -> None:
     assert join([Result("1", [[1.0]], 1), Result("2", np.zeros((1, 2)), 1)]).outputs[0] == [1.0]
+
+
+def test_few_media_share_a_job() -> None:
+    parts = list(split([b"image"] * 9, Limits()))
+
+    assert [len(part.items) for part in parts] == [4, 4, 1]

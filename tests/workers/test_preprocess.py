@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Lane
 from infinity_pool.workers.families.dummy import Dummy
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.preprocess import Preprocessor, Request, is_small
@@ -105,6 +106,18 @@ async def test_what_would_be_cut_is_refused_where_the_request_says_so(pool: Prep
     assert sorted(place for one in prepared for place in one.jobs) == [0, 2]
     assert (errors[1].message, errors[1].item) == ("is over the model's 512 tokens", 1)
     assert errors[3].param == "truncate"
+
+
+async def test_online_jobs_are_prepared_before_bulk_that_came_first(pool: Preprocessor) -> None:
+    order: list[str] = []
+
+    async def work(name: str, lane: Lane) -> None:
+        await pool.prepare([texts(*["a" * 8] * 33)], lane)
+        order.append(name)
+
+    await asyncio.gather(*(work(f"bulk {number}", "bulk") for number in range(4)), work("online", "online"))
+
+    assert order.index("online") < order.index("bulk 3")  # there may be two processes, which begin with bulk
 
 
 async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:

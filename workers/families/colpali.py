@@ -105,7 +105,11 @@ class ColPali(Family):
         return _arrays(self._processor.process_queries(text=[text], truncation=True, max_length=self.max_length))
 
     def _page(self, item: Item, place: int) -> Batch:
-        return _arrays(self._processor.process_images(images=[open_image(item, place)]))
+        image = open_image(item, place)
+        try:
+            return _arrays(self._processor.process_images(images=[image]))
+        except ValueError as error:  # of a shape that it does not take, such as a very long and thin one
+            raise InvalidInput(f"cannot be used by this model: {error}", item=place) from error
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad tokens on the right, where none looks, and what is of an image with zeros."""

@@ -188,6 +188,19 @@ def test_dimensions_cut_the_width_and_no_token(model: tuple[Path, Family, Engine
         )
 
 
+def test_an_image_that_is_too_thin_is_named_or_taken(model: tuple[Path, Family, Engine]) -> None:
+    folder, family, _ = model
+    head, items = family.head("multivector", {"modality": "image"}), [PAGES[0], image(1, 300)]
+    if "Qwen2" not in folder.name:
+        assert len(family.prepare(head, items, {}).lengths) == 2
+        return
+
+    with pytest.raises(InvalidInput, match="aspect ratio") as caught:
+        family.prepare(head, items, {})
+
+    assert caught.value.item == 1
+
+
 def test_a_long_query_is_cut_and_said_to_be(model: tuple[Path, Family, Engine]) -> None:
     _, family, _ = model
     rows = family.prepare(family.head("multivector", {}), ["word " * 5000, "short"], {})
