@@ -11,6 +11,8 @@ from infinity_pool.workers.interface import Batch, Engine, Family, Rows
 _LENGTH = 32  # tokens of the texts that are run
 _GOOD_ENOUGH = 0.97  # of the best throughput
 _SMALLEST = 256  # padded tokens; less would hardly shorten what a caller waits for, and a busy moment could ask for it
+_USUAL = 512  # padded tokens that are no long wait where they take no more than _SHORT, and let bulk work share batches
+_SHORT = 0.1  # s
 _LARGEST = {"cpu": 4096}  # padded tokens tried on a kind of device
 _LARGEST_ELSEWHERE = 131_072
 _REPEATS = 3
@@ -37,7 +39,12 @@ def warm_up(family: Family, engine: Engine, wanted: str) -> Measured:
     best = max(tokens / seconds for tokens, seconds in points)
     enough = next(point for point in points if point[0] / point[1] >= _GOOD_ENOUGH * best)
     tokens, seconds = points[-1] if fixed else enough
-    return Measured(Budget(fixed or max(tokens, _SMALLEST), _overhead(points)), tokens / seconds)
+    return Measured(Budget(fixed or max(tokens, _floor(points)), _overhead(points)), tokens / seconds)
+
+
+def _floor(points: list[tuple[int, float]]) -> int:
+    """Say which budget is small enough for anybody: a moment's work."""
+    return max([_SMALLEST, *(tokens for tokens, seconds in points if tokens <= _USUAL and seconds <= _SHORT)])
 
 
 def _parse(wanted: str) -> int:
@@ -64,7 +71,7 @@ def _sizes(device: str, rows: Rows, fixed: int) -> Iterator[int]:
 
 
 def _measure(run: Callable[[int], tuple[int, float]], sizes: Iterator[int]) -> Iterator[tuple[int, float]]:
-    """Give (tokens, seconds) for each size, until larger batches have twice brought nothing."""
+    """Give (tokens, seconds) for each size, until larger ones have twice brought nothing and are no moment's work."""
     best, idle = 0.0, 0
     for size in sizes:
         tokens, seconds = run(size)
@@ -72,7 +79,7 @@ def _measure(run: Callable[[int], tuple[int, float]], sizes: Iterator[int]) -> I
         better = tokens / seconds > best * (2 - _GOOD_ENOUGH)
         best = max(best, tokens / seconds)
         idle = 0 if better else idle + 1
-        if idle == 2:
+        if idle >= 2 and (2 * tokens > _USUAL or 2 * seconds > _SHORT):
             return
 
 

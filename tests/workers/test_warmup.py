@@ -27,11 +27,12 @@ class Timed(DummyEngine):
         return super().run(batch, reduce)
 
 
-def test_a_device_that_large_batches_do_not_help_gets_small_ones() -> None:
-    measured = warm_up(FAMILY, Timed(0.0, 0.002), "auto")
+@pytest.mark.parametrize(("each", "budget"), [(0.002, 16 * TEXT_TOKENS), (0.04, 256)])  # a moment's work, or a wait
+def test_a_device_that_large_batches_do_not_help_gets_small_ones(each: float, budget: int) -> None:
+    measured = warm_up(FAMILY, Timed(0.0, each), "auto")
 
-    assert measured.budget.tokens == 256
-    assert 0.6 * TEXT_TOKENS / 0.002 < measured.tokens_per_second <= TEXT_TOKENS / 0.002
+    assert measured.budget.tokens == budget
+    assert 0.6 * TEXT_TOKENS / each < measured.tokens_per_second <= TEXT_TOKENS / each
 
 
 def test_a_device_with_a_cost_a_batch_gets_large_ones() -> None:
