@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.content import HEADS
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
@@ -18,7 +17,7 @@ from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
 from infinity_pool.workers.text.modules import unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, input_type_of
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.projection import Projection, read_linear, write_weights
 from infinity_pool.workers.text.sparse import heaviest, sparse_of_tokens
 from infinity_pool.workers.text.tokenizer import Tokenizer
@@ -90,20 +89,16 @@ class BgeM3(Family):
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize."""
         tokens = self._tokenizer.encode(items)
-        if not tokens.lengths.all():
-            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
+        tokens.refuse_empty()
         mark = {head.task: np.ones(len(items), np.bool_)}
         return Rows(tokens.lengths, {"input_ids": tokens.ids}, mark, tokens.truncated)
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right; under the task's name is what counts of each text."""
         mask = mask_of(rows)
-        ids = pad(rows, "input_ids", mask, self._tokenizer.pad_id)
-        batch = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
-        if "token_type_ids" in self.inputs:
-            batch["token_type_ids"] = np.zeros(mask.shape, np.int64)
+        batch = text_batch(rows, mask, self.inputs, self._tokenizer.pad_id)
         if "sparse" in rows[0].fixed:
-            batch["sparse"] = mask & np.isin(ids, self._unweighted, invert=True)
+            batch["sparse"] = mask & np.isin(batch["input_ids"], self._unweighted, invert=True)
         if "multivector" in rows[0].fixed:
             batch["multivector"] = mask[:, 1:]
         return batch

@@ -15,7 +15,8 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.activations import activation
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.options import check_names, check_task
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.tokenizer import Tokenizer, load, max_length_of, saved_options
 
 _PROMPT = {
@@ -82,10 +83,8 @@ class CausalReranker(Family):
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check the task, `instruction` and `raw_scores`."""
-        if task not in self.tasks:
-            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
-        if unknown := sorted(options.keys() - set(_OPTIONS)):
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}", param=unknown[0])
+        check_task(task, self.tasks)
+        check_names(options, _OPTIONS)
         for name, kind, told in (("instruction", str, "a text"), ("raw_scores", bool, "true or false")):
             if not isinstance(options.get(name, kind()), kind):
                 raise InvalidInput(f"{name} must be {told}, not {options[name]!r}", param=name)
@@ -108,9 +107,7 @@ class CausalReranker(Family):
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right: no token looks there."""
-        mask = mask_of(rows)
-        ids = pad(rows, "input_ids", mask, self._tokenizer.pad_id)
-        return {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        return text_batch(rows, mask_of(rows), self.inputs, self._tokenizer.pad_id)
 
     def call(self, network: Any, inputs: dict[str, Any]) -> Any:
         """Give the logits of the two words after the last token, [n, 2]; those of all others are not computed."""

@@ -18,8 +18,8 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.media.images import open_image
 from infinity_pool.workers.text.limits import limit_of
-from infinity_pool.workers.text.modules import unit
-from infinity_pool.workers.text.options import check_names, check_task, count_of
+from infinity_pool.workers.text.matrices import cut
+from infinity_pool.workers.text.options import check_names, check_task, count_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, pad
 
 _CLASSES = ("ColModernVBertForRetrieval", "ColPaliForRetrieval", "ColQwen2ForRetrieval")
@@ -88,10 +88,7 @@ class ColPali(Family):
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
         count_of(options, "dimensions", self.dimensions)
-        modality = options.get("modality", "text")
-        if modality not in self.modalities:
-            raise InvalidInput(f"this model takes {' and '.join(self.modalities)}, not {modality!r}", param="modality")
-        return Head(task, modality)
+        return Head(task, modality_of(options, self.modalities))
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Let the model's processor make arrays of each item; raises InvalidInput, naming the item."""
@@ -134,8 +131,7 @@ class ColPali(Family):
 
     def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> list[Any]:
         """Cut vectors to `dimensions` and make them of length 1 again; all tokens stay."""
-        width = options.get("dimensions")
-        return [np.ascontiguousarray(unit(matrix[:, :width]) if width else matrix) for matrix in outputs]
+        return [cut(matrix, options.get("dimensions")) for matrix in outputs]
 
 
 def _class_of(files: ModelFiles) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.options import check_names, check_task, count_of
 
 _WIDTH = 13
 _CHARS_PER_TOKEN = 4
@@ -43,13 +44,9 @@ class Dummy(Family):
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check the task and `dimensions`."""
-        if task not in self.tasks:
-            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
-        if unknown := sorted(options.keys() - {"dimensions"}):
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there is dimensions", param=unknown[0])
-        dimensions = options.get("dimensions")
-        if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= _WIDTH):
-            raise InvalidInput(f"dimensions must be from 1 to {_WIDTH}, not {dimensions!r}", param="dimensions")
+        check_task(task, self.tasks)
+        check_names(options, ("dimensions",))
+        count_of(options, "dimensions", _WIDTH)
         return Head(task)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:

@@ -16,7 +16,7 @@ from infinity_pool.workers.files.table import NETWORK
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.pooling import pooling_arrays
 from infinity_pool.workers.text.prompts import Prompts, read_prompts
 from infinity_pool.workers.text.static import read_static_model
@@ -114,8 +114,7 @@ class SentenceTransformer(Family):
         """Tokenize, with the prompt in front."""
         prompt = self._prompts.choose(options)
         tokens = self._tokenizer.encode(items, prompt)
-        if not tokens.lengths.all():
-            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
+        tokens.refuse_empty()
         fixed = {}
         if not self._steps.includes_prompt:
             fixed["prompt_length"] = np.full(len(items), self._count_prompt(prompt), np.int32)
@@ -126,12 +125,7 @@ class SentenceTransformer(Family):
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right, whatever the tokenizer would: no token looks there, and positions stay."""
         mask = mask_of(rows)
-        batch = {
-            "input_ids": pad(rows, "input_ids", mask, self._tokenizer.pad_id),
-            "attention_mask": mask.astype(np.int64),
-        }
-        if "token_type_ids" in self.inputs:
-            batch["token_type_ids"] = np.zeros(mask.shape, np.int64)
+        batch = text_batch(rows, mask, self.inputs, self._tokenizer.pad_id)
         prompts = None
         if not self._steps.includes_prompt:
             prompts = np.concatenate([part.fixed["prompt_length"] for part in rows])

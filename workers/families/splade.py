@@ -19,7 +19,7 @@ from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFil
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.modules import modules_of
 from infinity_pool.workers.text.options import check_names, check_task, count_of
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.prompts import Prompts, read_prompts
 from infinity_pool.workers.text.sparse import Sparse, heaviest, sparse_of
 from infinity_pool.workers.text.tokenizer import Tokenizer
@@ -98,20 +98,12 @@ class Splade(Family):
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize, with the prompt in front."""
         tokens = self._tokenizer.encode(items, self._prompts.choose(options))
-        if not tokens.lengths.all():
-            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
+        tokens.refuse_empty()
         return Rows(tokens.lengths, {"input_ids": tokens.ids}, {}, tokens.truncated)
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right."""
-        mask = mask_of(rows)
-        batch = {
-            "input_ids": pad(rows, "input_ids", mask, self._tokenizer.pad_id),
-            "attention_mask": mask.astype(np.int64),
-        }
-        if "token_type_ids" in self.inputs:
-            batch["token_type_ids"] = np.zeros(mask.shape, np.int64)
-        return batch
+        return text_batch(rows, mask_of(rows), self.inputs, self._tokenizer.pad_id)
 
     def call(self, network: Any, inputs: dict[str, Any]) -> Any:
         """

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text import tokenizer
 from infinity_pool.workers.text.modules import unit
-from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, modality_of
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.tokenizer import Tokenizer, Tokens, max_length_of
 
 _TEXT_INPUTS = ("input_ids", "attention_mask")
@@ -68,9 +67,7 @@ class TwoTowers(Family):
         """Check the options, of which each family has its own."""
         check_task(task, self.tasks)
         check_names(options, self.options)
-        modality = options.get("modality", "text")
-        if modality not in self.modalities:
-            raise InvalidInput(f"this model takes {' and '.join(self.modalities)}, not {modality!r}", param="modality")
+        modality = modality_of(options, self.modalities)
         flag_of(options, "normalize")
         count_of(options, "dimensions", self.dimensions)
         return Head(task, modality)
@@ -83,8 +80,7 @@ class TwoTowers(Family):
         rows = Rows(tokens.lengths, {"input_ids": tokens.ids}, {}, tokens.truncated)
         if self.pads_to_limit:
             return self._padded(rows)
-        if not tokens.lengths.all():
-            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
+        tokens.refuse_empty()
         return rows
 
     def _padded(self, rows: Rows) -> Rows:
@@ -104,11 +100,7 @@ class TwoTowers(Family):
             return {
                 name: array if name == self.media_input else array.astype(np.int64) for name, array in batch.items()
             }
-        mask = mask_of(rows)
-        return {
-            "input_ids": pad(rows, "input_ids", mask, self._tokenizer.pad_id),
-            "attention_mask": mask.astype(np.int64),
-        }
+        return text_batch(rows, mask_of(rows), _TEXT_INPUTS, self._tokenizer.pad_id)
 
     def reduce(self, output: Any, batch: Any) -> Any:
         """Nothing: a tower gives one vector an item, [n, width]."""

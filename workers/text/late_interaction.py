@@ -130,8 +130,7 @@ class Side:
         Raises InvalidInput, naming the item.
         """
         tokens = self._tokenizer.encode(texts)
-        if not tokens.lengths.all():
-            raise InvalidInput("has no tokens", item=int(tokens.lengths.argmin()))
+        tokens.refuse_empty()
         ids, lengths = self._marked(tokens.ids, tokens.lengths)
         attended = lengths
         if self._facts["expanded"]:

@@ -20,7 +20,8 @@ def check_task(task: str, tasks: Sequence[str]) -> None:
 def check_names(options: Options, names: Sequence[str]) -> None:
     """Refuse an option that the task has not."""
     if unknown := sorted(options.keys() - set(names)):
-        raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(names)}", param=unknown[0])
+        there = "is" if len(names) == 1 else "are"
+        raise InvalidInput(f"there is no option {unknown[0]!r}; there {there} {', '.join(names)}", param=unknown[0])
 
 
 def count_of(options: Options, name: str, most: int) -> int | None:
@@ -46,4 +47,12 @@ def input_type_of(options: Options) -> str:
         return "document"
     if value not in INPUT_TYPES:
         raise InvalidInput(f"input_type must be {' or '.join(INPUT_TYPES)}, not {value!r}", param="input_type")
+    return str(value)
+
+
+def modality_of(options: Options, modalities: Sequence[str]) -> str:
+    """Give the kind of item that is sent, by default a text; refuse one that the model does not take."""
+    value = options.get("modality", "text")
+    if value not in modalities:
+        raise InvalidInput(f"this model takes {' and '.join(modalities)}, not {value!r}", param="modality")
     return str(value)

@@ -10,7 +10,8 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.activations import Activation, activation
-from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.options import check_names, check_task
+from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.pairs import PairTokenizer, save_frames
 from infinity_pool.workers.text.tokenizer import max_length_of
 
@@ -62,10 +63,8 @@ class Scorer(Family):
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check the task and `raw_scores`."""
-        if task not in self.tasks:
-            raise InvalidInput(f"this model cannot {task}, only {', '.join(self.tasks)}", param="task")
-        if unknown := sorted(options.keys() - {_OPTION}):
-            raise InvalidInput(f"there is no option {unknown[0]!r}; there is {_OPTION}", param=unknown[0])
+        check_task(task, self.tasks)
+        check_names(options, (_OPTION,))
         if not isinstance(options.get(_OPTION, False), bool):
             raise InvalidInput(f"{_OPTION} must be true or false, not {options[_OPTION]!r}", param=_OPTION)
         return Head(task)
@@ -86,14 +85,7 @@ class Scorer(Family):
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right."""
-        mask = mask_of(rows)
-        batch = {
-            "input_ids": pad(rows, "input_ids", mask, self._tokenizer.pad_id),
-            "attention_mask": mask.astype(np.int64),
-        }
-        if "token_type_ids" in self.inputs:
-            batch["token_type_ids"] = pad(rows, "token_type_ids", mask, 0)
-        return batch
+        return text_batch(rows, mask_of(rows), self.inputs, self._tokenizer.pad_id)
 
     def reduce(self, output: Any, batch: Any) -> Any:
         """Nothing is left to cut down: the network gives [n, labels]."""

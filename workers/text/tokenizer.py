@@ -39,6 +39,11 @@ class Tokens(NamedTuple):
     lengths: Array
     truncated: Array
 
+    def refuse_empty(self) -> None:
+        """Raise InvalidInput, with its place, if a text has no tokens."""
+        if not self.lengths.all():
+            raise InvalidInput("has no tokens", item=int(self.lengths.argmin()))
+
 
 class _Encoding(Protocol):
     @property
