@@ -41,15 +41,19 @@ class Asked:
             message = f"{param}: {len(items)} items, {self.settings.max_items} are allowed"
             raise InvalidInput(message, param=param)
 
+    def known(self, model: str) -> WorkerInfo | None:
+        """Give one worker that stands for all of a model's, as of the last look; None if none is ready."""
+        return self._client.best(model)
+
     async def worker(self, model: str) -> WorkerInfo:
         """
         Give one worker that stands for all of a model's; while they only load, wait for one to be ready.
 
         Raises ModelNotFound, and Unavailable where no worker is alive or none is ready in time.
         """
-        while (worker := self._client.best(model)) is None:
+        while (worker := self.known(model)) is None:
             known = {one.name: one for one in await self._client.models()}
-            if self._client.best(model) is None:
+            if self.known(model) is None:
                 self._check_awaited(model, known)
                 await asyncio.sleep(_LOOK)
         return worker
@@ -65,14 +69,14 @@ class Asked:
 
     def takes_only_texts(self, model: str) -> bool:
         """Whether a model has no other kind of item, as far as is known."""
-        worker = self._client.best(model)
+        worker = self.known(model)
         return worker is None or worker.modalities == ["text"]
 
     async def run(
         self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, param: str = "input"
     ) -> Result:
         """Have a model run a task; raises the worker's error, whose item is one of the field `param`."""
-        check_ability(self._client.best(model), task, options.get("modality", "text"))
+        check_ability(self.known(model), task, options.get("modality", "text"))
         timeout = self.deadline.left(lane)
         try:
             result = await self._client.submit(model, task, items, options=options, lane=lane, timeout=timeout)
@@ -86,7 +90,7 @@ class Asked:
     def headers(self, model: str, *results: Result) -> dict[str, str]:
         """Say what answers have beside their outputs."""
         truncated = sum(result.truncated for result in results)
-        return result_headers(results[0]._replace(truncated=truncated), self._client.best(model))
+        return result_headers(results[0]._replace(truncated=truncated), self.known(model))
 
 
 def named(kind: str, model: str) -> dict[str, Any]:

@@ -6,14 +6,12 @@ from aiohttp import web
 from pydantic import Field
 
 from infinity_pool.api.ability import check_ability
-from infinity_pool.api.deadline import Deadline
-from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.asking import Asked
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.media import files_of
-from infinity_pool.api.reading import Body, Truncate, lane_of, read
+from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
 from infinity_pool.api.texts import Name, Texts
-from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Item, Result
 from infinity_pool.broker.presence import WorkerInfo
 
@@ -42,22 +40,16 @@ class EmbeddingsBody(Body):
 
 async def embed(request: web.Request, modality: Modality | None = None) -> web.Response:
     """Embed what a request brings: items of its own modality, unless the endpoint has one."""
-    app = request.app
-    client, settings = app[CLIENT], app[SETTINGS]
-    deadline = Deadline(request, settings)
-    body = await read(request, EmbeddingsBody, deadline.left("online"))
-    if len(body.input) > settings.max_items:
-        raise InvalidInput(f"input: {len(body.input)} items, {settings.max_items} are allowed", param="input")
+    asked = Asked(request)
+    body = await read(request, EmbeddingsBody, asked.deadline.left("online"))
+    asked.check_count(body.input, "input")
     modality = modality or body.modality
-    worker = client.best(body.model)
+    worker = asked.known(body.model)
     task = _task_of(worker)
     check_ability(worker, task, modality)
     items: list[Item] = list(body.input) if modality == "text" else list(await files_of(body.input))
-    lane = lane_of(request, "online" if len(items) <= settings.online_max_items else "bulk")
-    options = _options(body, modality)
-    result = await client.submit(body.model, task, items, options=options, lane=lane, timeout=deadline.left(lane))
-    app[METRICS].ran(body.model, task, len(items), result)
-    return _response(body, result, client.best(body.model))
+    result = await asked.run(body.model, task, items, _options(body, modality), asked.lane(len(items)))
+    return _response(body, result, asked.known(body.model))
 
 
 def _task_of(worker: WorkerInfo | None) -> str:

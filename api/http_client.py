@@ -6,7 +6,7 @@ from binascii import a2b_base64
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import numpy as np
@@ -14,8 +14,9 @@ import orjson
 
 from infinity_pool.api.http_errors import error_of
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
+from infinity_pool.broker.asking import Embedding
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
-from infinity_pool.broker.messages import Array, Item, Lane, Result
+from infinity_pool.broker.messages import Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
 from infinity_pool.broker.splitting import join
 
@@ -34,7 +35,7 @@ class _Answer(NamedTuple):
     data: Any
 
 
-class HttpClient:
+class HttpClient(Embedding):
     """
     Asks an API replica; an async context manager.
 
@@ -82,22 +83,6 @@ class HttpClient:
         body = {**(options or {}), "model": model, "encoding_format": "base64"}
         answers = await self._in_parts(_PATHS[task], body, "input", items, lane, timeout)
         return join([_embeddings(answer) for answer in answers])
-
-    async def embed(
-        self,
-        model: str,
-        texts: str | Sequence[str],
-        *,
-        dimensions: int | None = None,
-        lane: Lane | None = None,
-        timeout: float | None = None,
-    ) -> Array:
-        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
-        options = {} if dimensions is None else {"dimensions": dimensions}
-        items = [texts] if isinstance(texts, str) else list(texts)
-        result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
-        vectors = cast(Array, result.outputs)
-        return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
 
     async def rerank(
         self,

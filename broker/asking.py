@@ -8,8 +8,8 @@ from infinity_pool.broker.answers import Label, Ranked, check_top_n, labelled, l
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 
 
-class Asking(ABC):
-    """The methods of the tasks; whoever inherits them submits."""
+class Embedding(ABC):
+    """The method of embedding; whoever inherits it submits."""
 
     @abstractmethod
     async def submit(
@@ -23,10 +23,6 @@ class Asking(ABC):
         timeout: float | None = None,
     ) -> Result:
         """Run some items through a model and give their outputs, in order."""
-
-    @abstractmethod
-    async def labels(self, model: str) -> Sequence[str]:
-        """Name a classifier's labels, in the order of its outputs."""
 
     async def embed(
         self,
@@ -43,6 +39,14 @@ class Asking(ABC):
         result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
         vectors = cast(Array, result.outputs)
         return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
+
+
+class Asking(Embedding):
+    """The methods of all tasks."""
+
+    @abstractmethod
+    async def labels(self, model: str) -> Sequence[str]:
+        """Name a classifier's labels, in the order of its outputs."""
 
     async def rerank(
         self,

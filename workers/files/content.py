@@ -33,6 +33,11 @@ def definition(names: Iterable[str]) -> list[str]:
     return sorted({*texts, *_weights(names), *(name for name in names if name in HEADS)})
 
 
+def size_of(folder: Path) -> int:
+    """Give the bytes of what loading a model may need."""
+    return sum((folder / name).stat().st_size for name in definition(file_names(folder)))
+
+
 def has_weights(names: Iterable[str]) -> bool:
     """Whether there are weights of the network that torch can load."""
     return bool(network_weights(names))

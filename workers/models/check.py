@@ -15,7 +15,7 @@ from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.devices import expand
-from infinity_pool.workers.files.content import definition, file_names
+from infinity_pool.workers.files.content import size_of
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models.choices import ENGINES
@@ -65,8 +65,8 @@ class _Ran(NamedTuple):
 def look(settings: ModelSettings, progress: Progress) -> About:
     """Find a model and say what its files tell; raises InvalidInput if it is of no family that is served."""
     files = locate(settings, progress)
-    size = sum((files.path / name).stat().st_size for name in definition(file_names(files.path)))
-    return About(detect(files) if settings.family == "auto" else settings.family, _licence(files), size)
+    family = detect(files) if settings.family == "auto" else settings.family
+    return About(family, _licence(files), size_of(files.path))
 
 
 def combinations(settings: ModelSettings) -> list[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.files.cache import is_surroundings
-from infinity_pool.workers.files.content import definition, file_names, has_weights
+from infinity_pool.workers.files.content import file_names, has_weights, size_of
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models.choices import ENGINES, engine_module
 from infinity_pool.workers.networks.probes import difference, outputs, probe_batches
@@ -46,7 +46,7 @@ def _only_torch(files: ModelFiles, device: str, dtype: str) -> str | None:
         return f"torch is the engine for {kind_of(device)}"
     if dtype not in ("auto", "float32"):
         return f"torch is the engine for {dtype}"
-    size = sum((files.path / name).stat().st_size for name in definition(file_names(files.path)))
+    size = size_of(files.path)
     return f"{size / 2**30:.1f} GiB of weights are too many to export" if size > _LARGEST else None
 
 
