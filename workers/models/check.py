@@ -9,8 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.child import run_in_child
@@ -19,13 +17,13 @@ from infinity_pool.workers.files.content import size_of
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models.choices import ENGINES
-from infinity_pool.workers.models.detect import detect
+from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.models.loading import load_model
+from infinity_pool.workers.networks.probes import least_cosine, outputs, probe_batches
 from infinity_pool.workers.settings import DTYPES, ModelSettings
 
 _LICENCE_KEYS = ("license:", "license_name:")
 _REFERENCE = ("torch", "float32")
-_TEXTS = ("hello", "What is the capital of France?", "数千年来,人们一直在观察星空。", "Il pleut sur la ville. " * 20)
 _REPEATS = 5
 
 
@@ -57,7 +55,7 @@ class Trial(NamedTuple):
 class _Ran(NamedTuple):
     tasks: tuple[str, ...]
     modalities: tuple[str, ...]
-    rows: list[Array]
+    outputs: list[Array]
     seconds: float
     memory: int
 
@@ -65,7 +63,7 @@ class _Ran(NamedTuple):
 def look(settings: ModelSettings, progress: Progress) -> About:
     """Find a model and say what its files tell; raises InvalidInput if it is of no family that is served."""
     files = locate(settings, progress)
-    family = detect(files) if settings.family == "auto" else settings.family
+    family = family_of(files, settings.family)
     return About(family, _licence(files), size_of(files.path))
 
 
@@ -89,8 +87,8 @@ def trials(settings: ModelSettings, progress: Progress) -> Iterator[tuple[Trial,
             yield Trial(engine, device, dtype, refused=error.message), (), ()
             continue
         if (engine, dtype) == _REFERENCE and reference is None:
-            reference = ran.rows
-        cosine = _worst_cosine(ran.rows, reference) if reference else float("nan")
+            reference = ran.outputs
+        cosine = least_cosine(ran.outputs, reference) if reference else float("nan")
         yield Trial(engine, device, dtype, "", cosine, ran.seconds, ran.memory), ran.tasks, ran.modalities
 
 
@@ -98,32 +96,21 @@ def _run(settings: ModelSettings, device: str, progress: Progress) -> _Ran:
     loaded = load_model(settings, device, progress)
     progress("running", None)
     family = loaded.family
-    rows = [_outputs(family, loaded.engine, text) for text in _TEXTS]
+    found = _outputs(family, loaded.engine)
     seconds = min(_timed(family, loaded.engine) for _ in range(_REPEATS))
     loaded.engine.close()
-    return _Ran(family.tasks, family.modalities, rows, seconds, _peak_memory())
+    return _Ran(family.tasks, family.modalities, found, seconds, _peak_memory())
 
 
-def _outputs(family: Family, engine: Engine, text: str) -> Array:
-    """Give the reduced output of one text, as one vector of numbers, whatever the family."""
-    head = family.head(family.tasks[0], {})
-    batch = family.collate([family.prepare(head, [family.example(text)], {})])
-    return np.asarray(engine.run(batch, family.reduce), np.float32).ravel()
+def _outputs(family: Family, engine: Engine) -> list[Array]:
+    """Prepare and run the probes."""
+    return outputs(engine, probe_batches(family), family)
 
 
 def _timed(family: Family, engine: Engine) -> float:
     started = time.perf_counter()
-    for text in _TEXTS:
-        _outputs(family, engine, text)
+    _outputs(family, engine)
     return time.perf_counter() - started
-
-
-def _worst_cosine(rows: list[Array], reference: list[Array]) -> float:
-    """Compare vectors by their angle; a single number, such as a score, has none, and is compared by its value."""
-    pairs = list(zip(rows, reference, strict=True))
-    if all(one.size == 1 for one in rows):
-        return float(min(1 - abs(one - other).item() / max(1.0, abs(other).item()) for one, other in pairs))
-    return float(min(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)) for one, other in pairs))
 
 
 def _peak_memory() -> int:

@@ -8,6 +8,11 @@ from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.models.choices import FAMILIES, family_module
 
 
+def family_of(files: ModelFiles, wanted: str) -> str:
+    """Name the family that is wanted, or with "auto" the one that serves the model; raises as `detect` does."""
+    return detect(files) if wanted == "auto" else wanted
+
+
 def detect(files: ModelFiles) -> str:
     """Name the family that serves a model; raises InvalidInput, saying what was found, if none does."""
     claims = {name: family_module(name).serves(files) for name in FAMILIES}

@@ -26,7 +26,7 @@ from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
-from infinity_pool.workers.models.detect import detect
+from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.settings import ModelSettings
 
 __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
@@ -123,7 +123,7 @@ class _Located(NamedTuple):
 def _find(settings: ModelSettings, progress: Progress) -> _Located:
     progress("finding the model", None)
     files = locate(settings, progress)
-    family_name = detect(files) if settings.family == "auto" else settings.family
+    family_name = family_of(files, settings.family)
     root = cache_root(settings.cache_dir)
     names = file_names(files.path)
     with surroundings(root):

@@ -31,13 +31,17 @@ def difference(ours: list[Array], theirs: list[Array]) -> float:
 
 
 def worst_cosine(engine: Engine, reference: Engine, family: Family) -> float:
+    """Give the smallest cosine of any item's output to that of `reference`, as `least_cosine` does."""
+    batches = probe_batches(family)
+    return least_cosine(outputs(engine, batches, family), outputs(reference, batches, family))
+
+
+def least_cosine(ours: list[Array], theirs: list[Array]) -> float:
     """
-    Give the smallest cosine of any item's output to that of `reference`.
+    Give the smallest cosine of any item's output in some batches, [n, ...], to the other's.
 
     A single number, such as a score, has no angle: for these it is 1 less the largest difference.
     """
-    batches = probe_batches(family)
-    ours, theirs = outputs(engine, batches, family), outputs(reference, batches, family)
     if all(array[0].size == 1 for array in theirs):
         return 1 - difference(ours, theirs)
     return min(float(_cosines(one, other).min()) for one, other in zip(ours, theirs, strict=True))

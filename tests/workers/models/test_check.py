@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.models.check import _licence, _worst_cosine, combinations
+from infinity_pool.workers.models.check import _licence, combinations
+from infinity_pool.workers.networks.probes import least_cosine
 from infinity_pool.workers.settings import ModelSettings
 
 
@@ -14,10 +15,10 @@ def test_the_reference_is_tried_first() -> None:
 
 
 def test_vectors_are_compared_by_angle_and_scores_by_value() -> None:
-    one, other = np.array([1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
+    one, other = np.array([[1.0, 0.0]], np.float32), np.array([[1.0, 1.0]], np.float32)
 
-    assert _worst_cosine([one, one], [one, other]) == pytest.approx(0.5**0.5)
-    assert _worst_cosine([np.array([0.5])], [np.array([0.75])]) == pytest.approx(0.75)
+    assert least_cosine([one, one], [one, other]) == pytest.approx(0.5**0.5)
+    assert least_cosine([np.array([0.5])], [np.array([0.75])]) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
