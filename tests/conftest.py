@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -9,7 +10,23 @@ from redis.asyncio import Redis
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
 
+_ALONE = (
+    *("end_to_end/", "api/test_overload", "api/test_deadlines", "api/test_clients", "api/test_readiness"),
+    *("broker/test_client", "broker/test_consumer", "broker/test_losses", "broker/test_presence"),
+    *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_stuck"),
+    *("workers/engines/test_dummy", "workers/test_signs", "workers/test_supervise", "workers/test_worker"),
+)
+"""Tests that measure time: they have the machine to themselves, while all others run side by side."""
+
 collect_ignore = [] if "STS" in os.environ else ["quality"]  # it needs a data set that is not ours to ship
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that measure time."""
+    root = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(root).as_posix().startswith(_ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ async def test_what_nobody_waits_for_any_more_is_not_computed(stack: Stack, star
     )
     assert statuses == {200: 10}
     assert time.monotonic() - began < 6, "the others' 7 s of work were done too"
-    assert await items_done(stack, "wanted") < 80 + 80
+    assert await items_done(stack, "wanted") < 280, "half of the 560 that were asked for, and 80 are wanted"
 
 
 async def test_slow_clients_hold_up_nobody(stack: Stack) -> None:
