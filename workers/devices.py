@@ -10,6 +10,9 @@ from infinity_pool.broker.errors import InvalidInput
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+RUNTIMES = ("coreml", "migraphx", "openvino", "rocm", "tensorrt")
+"""What the onnx engine can run on besides cpu and cuda; whether one is there, only its own library can say."""
+
 _TORCH_ON_SHARED_CORES = {
     # a thread that spins while it waits takes its core from the tokenizer and from the server beside it; this is as
     # long as OpenMP itself spins where it knows that cores are shared, and costs nothing where they are not
@@ -41,8 +44,8 @@ def share_cores() -> None:
 
 
 def kind_of(device: str) -> str:
-    """Give `cuda` for `cuda:1`."""
-    return device.partition(":")[0]
+    """Give `cuda` for `cuda:1`, and also where it is followed by what else is said of a device."""
+    return device.partition(" ")[0].partition(":")[0]
 
 
 def expand(device: str) -> list[str]:
@@ -59,8 +62,11 @@ def _expand(name: str) -> list[str]:
     kind, _, number = name.partition(":")
     if kind == "cpu" and not number:
         return ["cpu"]
+    if kind in RUNTIMES:
+        return _expand_runtime(kind, number)
     if kind not in ("auto", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
-        raise InvalidInput(f"no device {name!r}; there are auto, cpu, cuda, cuda:N and mps", param="device")
+        known = ", ".join(("auto", "cpu", "cuda", "cuda:N", "mps", *RUNTIMES))
+        raise InvalidInput(f"no device {name!r}; there are {known}", param="device")
     there = _accelerators()
     if kind == "auto":
         return there or ["cpu"]
@@ -68,6 +74,20 @@ def _expand(name: str) -> list[str]:
     if not found:
         raise InvalidInput(f"no device {name!r} here, only {', '.join([*there, 'cpu'])}", param="device")
     return found
+
+
+def _expand_runtime(kind: str, part: str) -> list[str]:
+    """Give each GPU of a runtime that has several; OpenVINO's parts have names, such as GPU.1 or NPU."""
+    if kind == "openvino":
+        return [f"{kind}:{part or 'CPU'}"]
+    if part and (kind == "coreml" or not part.isdigit()):
+        raise InvalidInput(
+            f"no device '{kind}:{part}'; {kind} has {'no parts' if kind == 'coreml' else 'numbers'}", param="device"
+        )
+    if part or kind == "coreml":
+        return [f"{kind}:{part}" if part else kind]
+    numbers = [device.partition(":")[2] for device in _accelerators() if kind_of(device) == "cuda"]
+    return [f"{kind}:{number}" for number in numbers or ["0"]]
 
 
 def _accelerators() -> list[str]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.batching import Budget
+from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.interface import Batch, Engine, Family, Rows
 
 _LENGTH = 32  # tokens of the texts that are run
@@ -13,7 +14,7 @@ _GOOD_ENOUGH = 0.97  # of the best throughput
 _SMALLEST = 256  # padded tokens; less would hardly shorten what a caller waits for, and a busy moment could ask for it
 _USUAL = 512  # padded tokens that are no long wait where they take no more than _SHORT, and let bulk work share batches
 _SHORT = 0.1  # s
-_LARGEST = {"cpu": 4096}  # padded tokens tried on a kind of device
+_LARGEST = {"cpu": 4096, "openvino": 4096}  # padded tokens tried on a kind of device
 _LARGEST_ELSEWHERE = 131_072
 _REPEATS = 3
 _HANDLING = 800e-6  # s; what taking, forming, starting and answering a batch costs besides the network, on shared cores
@@ -63,7 +64,7 @@ def _text_rows(family: Family) -> Rows:
 
 def _sizes(device: str, rows: Rows, fixed: int) -> Iterator[int]:
     """Give the numbers of texts to try: doubled each time, up to what the device is taken to bear."""
-    largest = fixed or _LARGEST.get(device.split(":")[0], _LARGEST_ELSEWHERE)
+    largest = fixed or _LARGEST.get(kind_of(device), _LARGEST_ELSEWHERE)
     count = 1
     while count == 1 or count * int(rows.lengths[0]) <= largest:
         yield count

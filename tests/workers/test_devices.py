@@ -30,6 +30,9 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cuda:1", ["cuda:1"]),
         ("cuda:1, cpu", ["cuda:1", "cpu"]),
         ("cuda:0,cuda:1", ["cuda:0", "cuda:1"]),
+        ("tensorrt", ["tensorrt:0", "tensorrt:1"]),
+        ("migraphx:1,coreml", ["migraphx:1", "coreml"]),
+        ("openvino,openvino:GPU.1", ["openvino:CPU", "openvino:GPU.1"]),
     ],
 )
 @pytest.mark.usefixtures("two_gpus")
@@ -40,10 +43,11 @@ def test_with_gpus(device: str, expected: list[str]) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_without_one() -> None:
     assert expand("auto") == ["cpu"]
+    assert expand("rocm") == ["rocm:0"]  # a runtime without torch has its own GPUs
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("device", ["cuda:2", "mps", "gpu", "cpu:0", "cuda:x", "cpu,tpu"])
+@pytest.mark.parametrize("device", ["cuda:2", "mps", "gpu", "cpu:0", "cuda:x", "cpu,tpu", "tensorrt:x", "coreml:0"])
 def test_what_is_not_there_is_named(device: str) -> None:
     with pytest.raises(InvalidInput, match=f"no device '{device.rpartition(',')[2]}'") as caught:
         expand(device)

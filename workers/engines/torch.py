@@ -7,7 +7,7 @@ import torch
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.devices import RUNTIMES, kind_of, usable_cpus
 from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 from infinity_pool.workers.networks.network import load_network
@@ -20,6 +20,8 @@ def convert(files: ModelFiles, family: Family, folder: Path, progress: Progress)
 
 def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     """Load a network on a device."""
+    if kind_of(device) in RUNTIMES:
+        raise InvalidInput(f"the torch engine has no device {device!r}; the onnx engine has", param="device")
     kind = _dtype(device, dtype)
     return TorchEngine(load_network(files, family.auto_class, kind).to(device), family, device, kind)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.devices import RUNTIMES, kind_of
 from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.files.content import file_names, has_weights, size_of
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress
@@ -27,6 +27,8 @@ def choose(converted: Converted, family: Family, device: str, dtype: str, progre
     `converted(name)` gives the files with what that engine needs. Runs once, in a process of its own. Raises
     InvalidInput if no engine can run the model so.
     """
+    if kind_of(device) in RUNTIMES:
+        return {"engine": "onnx", "reason": f"onnx is the engine for {kind_of(device)}"}
     torch_files = converted("torch")
     if not has_weights(file_names(torch_files.path)):
         return {"engine": "onnx", "reason": "the model has no weights for torch"}

@@ -72,3 +72,10 @@ def test_missing_weights_are_not_made_up(folder: Path) -> None:
 def test_a_dtype_that_it_has_not(dtype: str, words: str, folder: Path) -> None:
     with pytest.raises(InvalidInput, match=f"the torch engine {words}"):
         load(folder, dtype)
+
+
+def test_a_runtime_of_another_engine_is_refused(folder: Path) -> None:
+    files = prepare_here(folder).files
+
+    with pytest.raises(InvalidInput, match="the torch engine has no device 'tensorrt:0'; the onnx engine has"):
+        engine_module("torch").load(files, make_family("sentence_transformer", files), "tensorrt:0", "auto")
