@@ -10,7 +10,8 @@ from aiohttp import web
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.deadline import Deadline
-from infinity_pool.api.keys import CLIENT, METRICS, SETTINGS
+from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, SETTINGS
+from infinity_pool.api.media.files import files_of
 from infinity_pool.api.reading import lane_of
 from infinity_pool.api.rendering import result_headers
 from infinity_pool.api.settings import HttpSettings
@@ -66,6 +67,19 @@ class Asked:
             raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
         if not self.deadline.left("online"):
             raise Unavailable(f"no worker of {model} is ready yet", retry_after=2.0)
+
+    async def files(self, model: str, values: Sequence[str], param: str = "input") -> list[Item]:
+        """
+        Decode or fetch the files of the field `param`, for a model that is served; together they fit into a body.
+
+        Raises InvalidInput, naming the item, DeadlineExceeded, and what `worker` raises.
+        """
+        await self.worker(model)
+        room, timeout = self.settings.max_body, self.deadline.left(self.lane(len(values)))
+        try:
+            return list(await files_of(values, self._request.app[FETCHER], room, timeout))
+        except InvalidInput as error:
+            raise InvalidInput(error.message, param=param, item=error.item) from error
 
     def takes_only_texts(self, model: str) -> bool:
         """Whether a model has no other kind of item, as far as is known."""

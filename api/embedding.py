@@ -8,7 +8,6 @@ from pydantic import Field
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked
 from infinity_pool.api.listing import list_response, matrix_pieces
-from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
 from infinity_pool.api.texts import Name, Texts
@@ -23,7 +22,7 @@ _TOLD = ("dimensions", "normalize", "prompt", "prompt_name", "input_type", "trun
 
 
 class EmbeddingsBody(Body):
-    """What is asked for; images and sounds are data URIs, or base64 alone."""
+    """What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from."""
 
     model: Name
     input: Texts
@@ -47,7 +46,7 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
     worker = asked.known(body.model)
     task = _task_of(worker)
     check_ability(worker, task, modality)
-    items: list[Item] = list(body.input) if modality == "text" else list(await files_of(body.input))
+    items: list[Item] = list(body.input) if modality == "text" else await asked.files(body.model, body.input)
     result = await asked.run(body.model, task, items, _options(body, modality), asked.lane(len(items)))
     return _response(body, result, asked.known(body.model))
 

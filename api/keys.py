@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from infinity_pool.api.media.fetch import Fetcher
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
@@ -10,4 +11,5 @@ from infinity_pool.broker.client import QueueClient
 SETTINGS = web.AppKey("settings", ApiSettings)
 CLIENT = web.AppKey("client", QueueClient)
 METRICS = web.AppKey("metrics", Metrics)
+FETCHER = web.AppKey("fetcher", Fetcher)
 READINESS = web.AppKey("readiness", Readiness)

@@ -36,6 +36,12 @@ class HttpSettings:
     require_model: tuple[str, ...] = option(
         "A model without which /ready says no, may be repeated; default: any one will do.", default=()
     )
+    media_urls: bool = option("Fetch images and sounds from http and https URLs in requests.", default=True)
+    media_allow: tuple[str, ...] = option(
+        "Who may be asked for files beside public hosts: a host, *.suffix, address or CIDR; may be repeated.",
+        default=(),
+    )
+    media_timeout: float = option("Seconds that fetching one file may take.", default=10.0, minimum=0.001)
     shutdown_delay: float = option(
         "Seconds after SIGTERM in which /ready says no and requests are still taken.", default=0.0, minimum=0
     )

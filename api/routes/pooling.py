@@ -7,7 +7,6 @@ from pydantic import Field
 
 from infinity_pool.api.asking import Asked, named
 from infinity_pool.api.listing import list_response, matrix_pieces
-from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import Encoding, usage_of
 from infinity_pool.api.texts import Name, Texts
@@ -23,7 +22,7 @@ class PoolingBody(Body):
     """
     What is asked for; without a `task` it is matrices, if the model has them.
 
-    Images and sounds are data URIs, or base64 alone. `dimensions` cuts the width of vectors, never their number.
+    Images and sounds are data URIs, base64 alone, or URLs. `dimensions` cuts the width of vectors, never their number.
     """
 
     model: Name
@@ -50,7 +49,7 @@ async def pooling(request: web.Request) -> web.Response:
     body = await read(request, PoolingBody, asked.deadline.left("online"))
     asked.check_count(body.input, "input")
     task = _TASKS[body.task] if body.task else _task_of(await asked.worker(body.model))
-    items: list[Item] = list(body.input) if body.modality == "text" else list(await files_of(body.input))
+    items: list[Item] = list(body.input) if body.modality == "text" else await asked.files(body.model, body.input)
     result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
     about = named("pool", body.model) | {"usage": usage_of(result)}
     numbers = sum(array.size for array in result.outputs)

@@ -14,7 +14,6 @@ from aiohttp import web
 from pydantic import AliasChoices, Field
 
 from infinity_pool.api.asking import Asked, named
-from infinity_pool.api.media import files_of
 from infinity_pool.api.reading import Body, Truncate, read
 from infinity_pool.api.rendering import json_response, usage_of
 from infinity_pool.api.texts import Name, Texts
@@ -33,7 +32,7 @@ class ScoreBody(Body):
     """
     What is asked for: as many texts on both sides, or one on the first.
 
-    The second side may be images, as data URIs or base64 alone, for models that take them.
+    The second side may be images, as data URIs, base64 alone or URLs, for models that take them.
     """
 
     model: Name
@@ -99,7 +98,8 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     common = body.options("dimensions", "truncate")
     options = common | sides["document"]
     if body.modality != "text":
-        items, options = list(await _files(body.text_2)), common | {"modality": body.modality}
+        items = await asked.files(body.model, body.text_2, "text_2")
+        options = common | {"modality": body.modality}
     lane = asked.lane(len(items), online=True)
     first, second = await _both(
         asked.run(body.model, task, body.text_1, common | sides["query"], lane, "text_1"),
@@ -108,13 +108,6 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     queries = _repeated(list(first.outputs), len(items))
     compare = _max_sim if task == "multivector" else _cosine
     return await asyncio.to_thread(compare, queries, list(second.outputs)), [first, second]
-
-
-async def _files(values: Sequence[str]) -> list[bytes]:
-    try:
-        return await files_of(values)
-    except InvalidInput as error:
-        raise InvalidInput(error.message, param="text_2", item=error.item) from error
 
 
 async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:
