@@ -39,7 +39,8 @@ class WorkerInfo:
 
     Speeds are smoothed, counts are since its start; `stalled` is for how many seconds it has had work and finished no
     batch, and it calls itself stuck after its --stall-timeout. `cosine` is, of a model in int8, the least to its own
-    float32 that some texts had when it was made.
+    float32 that some texts had when it was made. `device_share` is its weight on a device that is shared; 0: it takes no
+    turns.
     """
 
     id: str
@@ -66,6 +67,8 @@ class WorkerInfo:
     max_chars: int = 0
     items_done: int = 0
     tokens_done: int = 0
+    device_seconds: float = 0.0
+    device_share: float = 0.0
     jobs_held: int = 0
     stalled: float = 0.0
 

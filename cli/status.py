@@ -29,8 +29,15 @@ from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
 
 _WORDS = ("model", "process", "state", "engine", "device", "dtype")
-_NUMBERS = ("running", "items/s", "tokens/s", "at best", "items done")
-_LEAST = ("dtype", "at best", "items done", "engine", "device")  # the columns that go first where there is no room
+_NUMBERS = ("running", "items/s", "tokens/s", "device time", "at best", "items done")
+_LEAST = (
+    "dtype",
+    "at best",
+    "items done",
+    "device time",
+    "engine",
+    "device",
+)  # the columns that go first where there is no room
 _UNBOUNDED = 10_000  # columns, to measure what a table would take
 
 _own = partial(option, scope="status")
@@ -60,10 +67,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Rate:
-    """What a worker got done, per second."""
+    """What a worker got done, per second, and the part of the time for which it used its device."""
 
     items: float = 0.0
     tokens: float = 0.0
+    device: float = 0.0
 
 
 Rates = Mapping[str, Rate]
@@ -122,8 +130,9 @@ def rates(before: Look, after: Look) -> Rates:
     result = {}
     for worker in after.workers().values():
         then = earlier.get(worker.id)
-        items, tokens = (then.items_done, then.tokens_done) if then else (0, 0)
-        result[worker.id] = Rate((worker.items_done - items) / seconds, (worker.tokens_done - tokens) / seconds)
+        items, tokens, used = (then.items_done, then.tokens_done, then.device_seconds) if then else (0, 0, 0.0)
+        done = (worker.items_done - items, worker.tokens_done - tokens, worker.device_seconds - used)
+        result[worker.id] = Rate(*(count / seconds for count in done))
     return result
 
 
@@ -200,6 +209,7 @@ def _worker_cells(worker: WorkerInfo, rate: Rate) -> dict[str, str]:
         "running": f"{worker.jobs_held:,}",
         "items/s": f"{rate.items:,.1f}",
         "tokens/s": f"{rate.tokens:,.0f}",
+        "device time": f"{rate.device:.0%}" + (f", weight {worker.device_share:g}" if worker.device_share else ""),
         "at best": f"{worker.tokens_per_second:,.0f}",
         "items done": f"{worker.items_done:,}",
     }

@@ -15,6 +15,7 @@ _ALONE = (
     *("broker/test_client", "broker/test_consumer", "broker/test_losses", "broker/test_presence"),
     *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_stuck"),
     *("workers/engines/test_dummy", "workers/test_signs", "workers/test_supervise", "workers/test_worker"),
+    *("cli/test_sharing", "workers/test_sharing"),
 )
 """Tests that measure time: they have the machine to themselves, while all others run side by side."""
 

@@ -31,9 +31,11 @@ class Meter:
         self.tokens_per_char = 0.3
         self.items_done = 0
         self.tokens_done = 0
+        self.device_seconds = 0.0
         self._held = held
         self._moved = time.monotonic()
         self._running = 0
+        self._waits_for_turn = False
         self._model = model
         self._registry = CollectorRegistry()
         waited = self._histogram("queue_seconds", "From being queued to the start of its batch.", _SECONDS, "lane")
@@ -46,6 +48,7 @@ class Meter:
         )
         self._padding = self._counter("padding_tokens", "Tokens run that were padding.").labels(model)
         self._truncated = self._counter("truncated_items", "Items cut to the model's limit.").labels(model)
+        self._used = self._counter("device_seconds", "Time for which the device was used.").labels(model)
         self._failed = self._counter("failures", "Jobs that failed.", "reason")
         Gauge("infinity_worker_jobs_held", "Jobs in hand.", registry=self._registry).set_function(held)
         ProcessCollector(registry=self._registry)
@@ -83,9 +86,17 @@ class Meter:
         if seconds > 0 and 2 * padded >= self._full_batch:
             self.tokens_per_second += _SMOOTHING * (tokens / seconds - self.tokens_per_second)
 
-    def ended(self) -> None:
-        """Note that a batch that was started runs no more, however it ended."""
+    def ended(self, seconds: float = 0.0) -> None:
+        """Note that a batch runs no more, however it ended, and for how long it had the device."""
         self._running -= 1
+        self.device_seconds += seconds
+        self._used.inc(seconds)
+
+    def waits_for_turn(self, waits: bool) -> None:
+        """Note that a device is shared, and others have their turn before the next batch; or that they had."""
+        self._waits_for_turn = waits
+        if not self._running:
+            self._moved = time.monotonic()
 
     def woke(self) -> None:
         """Note that work has come to an idle worker; one that still runs a batch is none, whoever waits for that."""
@@ -94,7 +105,8 @@ class Meter:
 
     def stalled(self) -> float:
         """Give the seconds for which work has been in hand, or a batch running, and no batch was finished."""
-        return time.monotonic() - self._moved if self._held() or self._running else 0.0
+        has_work = self._running or (self._held() and not self._waits_for_turn)
+        return time.monotonic() - self._moved if has_work else 0.0
 
     def failed(self, code: str) -> None:
         """Count one failure by its wire code."""
@@ -107,6 +119,7 @@ class Meter:
             "tokens_per_char": self.tokens_per_char,
             "items_done": self.items_done,
             "tokens_done": self.tokens_done,
+            "device_seconds": self.device_seconds,
             "jobs_held": self._held(),
             "stalled": self.stalled(),
         }

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import uuid
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from http import HTTPStatus
 
 from infinity_pool.broker.connection import connect, end, is_outage, through_outages
@@ -25,12 +25,14 @@ from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings
+from infinity_pool.workers.sharing import Sharing, Unshared, folder_of
 from infinity_pool.workers.supervise import EXIT_REFUSED
 from infinity_pool.workers.warmup import Measured, warm_up
 from infinity_pool.workers.worker import Worker
 
 _WORK_AHEAD = 0.3  # s of work that a worker holds at least, besides two batches
 _MOST_AHEAD = 262_144  # tokens, however fast it is
+_PATIENCE = 10.0  # s for which a turn on a shared device is waited for while none moves
 _SWITCH_INTERVAL = 1e-4  # s; at Python's default a busy loop thread makes the engine's wait for the lock for 5 ms
 
 logger = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ async def _work(
     consumer: Consumer,
 ) -> None:
     """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
+    device = _shared(settings, loaded.engine.device)
     holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
     meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second, measured.budget.tokens)
     worker = Worker(
@@ -111,11 +114,19 @@ async def _work(
         Batcher(measured.budget),
         holdings,
         meter,
-        in_flight=1 if loaded.engine.device == "cpu" else 2,
+        in_flight=1 if loaded.engine.device == "cpu" or settings.shares_device else 2,
+        device=device,
     )
     intake = Intake(settings.redis_url, consumer, holdings, worker.accept)
-    with _admin_port(settings, pulse, meter):
-        pulse.say(**_description(loaded), batch_tokens=measured.budget.tokens, state="ready", stage="", progress=None)
+    with _admin_port(settings, pulse, meter), closing(device):
+        pulse.say(
+            **_description(loaded),
+            device_share=settings.weight,
+            batch_tokens=measured.budget.tokens,
+            state="ready",
+            stage="",
+            progress=None,
+        )
         pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout)
         await pulse.now()
         gc.freeze()  # what is loaded stays: a full collection need not walk it each time
@@ -135,6 +146,13 @@ async def _work(
             await running
             await end(watching)
     await _leave(consumer)
+
+
+def _shared(settings: WorkerSettings, device: str) -> Unshared:
+    if not settings.shares_device:
+        return Unshared()
+    patience = min(_PATIENCE, settings.stall_timeout / 2)
+    return Sharing(folder_of(device), settings.weight, settings.max_running or 1, patience)
 
 
 async def _leave(consumer: Consumer) -> None:

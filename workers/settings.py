@@ -39,6 +39,14 @@ class ModelSettings:
     onnx_file: str = option("Which of the model's own ONNX files to run, as onnx/model_O3.onnx.", default="")
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
+    device_share: float = option(
+        "Its weight among the models that take turns on its device; 0: it takes none, or 1 where others here do.",
+        default=0.0,
+        minimum=0,
+    )
+    max_running: int = option(
+        "Batches at once on a device whose models take turns; 0: one, where there are turns.", default=0, minimum=0
+    )
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
     preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
@@ -59,6 +67,16 @@ class ModelSettings:
             check_name(self.name)
         except InvalidInput as error:
             raise InvalidInput(f"it cannot be served as {self.name!r}: {error}", param="served_model_name") from error
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether it takes turns on its device."""
+        return self.device_share > 0 or self.max_running > 0
+
+    @property
+    def weight(self) -> float:
+        """Its weight on a device that is shared; 0 if it takes no turns."""
+        return (self.device_share or 1.0) if self.shares_device else 0.0
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.interface import Engine, Family, Rows
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.preprocess import Prepared, Preprocessor, Request
+from infinity_pool.workers.sharing import Unshared
 
 MOST_STARTS = 3
 """How often a job is started in all before it goes to the dead letters: the first delivery, then as an orphan."""
@@ -43,6 +44,7 @@ class Worker:
         holdings: Holdings,
         meter: Meter,
         in_flight: int = 1,
+        device: Unshared | None = None,
     ) -> None:
         self._consumer = consumer
         self._preprocessor = preprocessor
@@ -52,6 +54,7 @@ class Worker:
         self._allowance = Allowance(batcher.budget)
         self._holdings = holdings
         self._meter = meter
+        self._device = device or Unshared()
         self._in_flight = in_flight
         self._thread = ThreadPoolExecutor(1, "engine")
         self._some = asyncio.Event()  # units are in line, or the end has come
@@ -127,11 +130,14 @@ class Worker:
         while True:
             while len(running) >= self._in_flight:
                 _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if len(self._batcher) == 0 and not await self._more():
+                break
+            await self._take_device()
             if units := self._live(self._batcher.take()):
                 running.add(self._start(self._run_batch(units), "batch"))
                 await asyncio.sleep(0)  # let it start: the device comes first, then the answers of the last one
-            elif len(self._batcher) == 0 and not await self._more():
-                break
+            else:
+                self._give_back_device()
         if running:
             await asyncio.wait(running)
 
@@ -161,9 +167,20 @@ class Worker:
             live.append(unit)
         return live
 
+    async def _take_device(self) -> None:
+        self._meter.waits_for_turn(True)
+        await self._device.take()
+        self._meter.waits_for_turn(False)
+
+    def _give_back_device(self) -> None:
+        self._device.give_back(more=len(self._batcher) > 0 or len(self._preparing) > 0)
+
     async def _run_batch(self, units: list[Unit]) -> None:
-        if await self._may_start(units[0].held):
-            await self._compute(units)
+        try:
+            if await self._may_start(units[0].held):
+                await self._compute(units)
+        finally:
+            self._give_back_device()
 
     async def _may_start(self, held: Held) -> bool:
         """Record an orphan's start before it is started, once for all its batches; give whether it may be."""
@@ -195,7 +212,7 @@ class Worker:
             await self._halve(units, error)
             return
         finally:
-            self._meter.ended()
+            self._meter.ended(time.perf_counter() - started)
         self._meter.ran(units, time.perf_counter() - started)
         self._allowance.went_well()
         self._scatter(units, outputs)

@@ -65,7 +65,7 @@ async def _supervise(
 ) -> int:
     """Start workers and API; they are stopped in the reverse order: first what takes requests, then what answers."""
     asked = [_combined(WorkerSettings, settings, model) for model in models]
-    workers = [worker for each in asked for worker in one_per_device(each)]
+    workers = shared([worker for each in asked for worker in one_per_device(each)])
     with closing(Lifeline()) as lifeline, TemporaryDirectory(prefix="infinity-metrics-") as folder:
         async with (
             connect(settings.redis_url) as redis,
@@ -89,6 +89,14 @@ async def _supervise(
             keeping = [_keep(server)] if server else []
             watching = watch(workers, redis, working)
             return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, watching, *keeping)
+
+
+def shared(workers: Sequence[WorkerSettings]) -> list[WorkerSettings]:
+    """Give all workers of a device their turns if any of them asks for turns."""
+    devices = {worker.device for worker in workers if worker.shares_device}
+    return [
+        replace(each, device_share=each.device_share or 1.0) if each.device in devices else each for each in workers
+    ]
 
 
 def _silence(settings: ServeSettings) -> float:

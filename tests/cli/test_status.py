@@ -23,8 +23,9 @@ def look(at: float, *workers: WorkerInfo) -> Look:
     return Look(at, [ModelStatus("org/model[x]", list(workers), WAITING)])
 
 
-def worker(name: str, items: int = 0, tokens: int = 0) -> WorkerInfo:
-    return WorkerInfo(id=name, model="org/model[x]", state="ready", items_done=items, tokens_done=tokens, engine="onnx")
+def worker(name: str, items: int = 0, tokens: int = 0, device: float = 0.0) -> WorkerInfo:
+    done = {"items_done": items, "tokens_done": tokens, "device_seconds": device}
+    return WorkerInfo(id=name, model="org/model[x]", state="ready", **done, engine="onnx")  # type: ignore[arg-type]
 
 
 def drawn(look: Look, rates: dict[str, Rate], width: int = 160) -> str:
@@ -36,8 +37,8 @@ def drawn(look: Look, rates: dict[str, Rate], width: int = 160) -> str:
 
 def test_rates_are_of_the_time_between_two_looks() -> None:
     before = look(10.0, worker("old", items=100, tokens=1000))
-    after = look(12.0, worker("old", items=150, tokens=2000), worker("new", items=4, tokens=8))
-    assert rates(before, after) == {"old": Rate(25.0, 500.0), "new": Rate(2.0, 4.0)}
+    after = look(12.0, worker("old", items=150, tokens=2000, device=1.5), worker("new", items=4, tokens=8))
+    assert rates(before, after) == {"old": Rate(25.0, 500.0, 0.75), "new": Rate(2.0, 4.0)}
 
 
 def test_the_table_shows_names_as_they_are_and_depths_by_lane() -> None:
@@ -79,7 +80,7 @@ def test_json_holds_all_a_worker_says() -> None:
     assert model["ready"] is True
     assert model["waiting"]["online"] == {"items": 3, "tokens": 1200, "bytes": 9000}
     assert model["workers"][0]["items_done"] == 5
-    assert model["workers"][0]["rate"] == {"items": 1.0, "tokens": 2.0}
+    assert model["workers"][0]["rate"] == {"items": 1.0, "tokens": 2.0, "device": 0.0}
 
 
 def status(*options: str) -> "subprocess.CompletedProcess[str]":
