@@ -13,6 +13,7 @@ import numpy as np
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.content import HEADS
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
 from infinity_pool.workers.text.modules import unit
@@ -23,9 +24,9 @@ from infinity_pool.workers.text.sparse import heaviest, sparse_of_tokens
 from infinity_pool.workers.text.tokenizer import Tokenizer
 
 _OPTIONS = {
-    "embed": ("dimensions", "normalize", "input_type"),
-    "sparse": ("top_k", "input_type"),
-    "multivector": ("dimensions", "input_type"),
+    "embed": ("dimensions", "normalize", "input_type", *CUTS),
+    "sparse": ("top_k", "input_type", *CUTS),
+    "multivector": ("dimensions", "input_type", *CUTS),
 }
 _UNWEIGHTED = ("cls_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
@@ -71,24 +72,25 @@ class BgeM3(Family):
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
         self.dimensions: int = facts["hidden_size"]
         self._most = {"embed": self.dimensions, "multivector": facts["width"], "sparse": facts["vocabulary"]}
-        self._tokenizer = Tokenizer(files, self.max_length)
+        self._tokenizer = Tokenizer(files, self.max_length, vocabulary=facts["vocab_size"])
         self.max_chars = self._tokenizer.max_chars
         self._unweighted = np.array(facts["unweighted"], np.int64)
         self._projection = Projection(files.described)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `dimensions`, `normalize`, `top_k` and `input_type`, each where the task has it."""
+        """Check `dimensions`, `normalize`, `top_k` and `input_type`, where the task has it, and where texts are cut."""
         check_task(task, self.tasks)
         check_names(options, _OPTIONS[task])
         for name in ("dimensions", "top_k"):
             count_of(options, name, self._most[task])
         flag_of(options, "normalize")
         input_type_of(options)
+        self._tokenizer.cut(options)
         return Head(task)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize."""
-        tokens = self._tokenizer.encode(items)
+        tokens = self._tokenizer.encode(items, cut=self._tokenizer.cut(options))
         tokens.refuse_empty()
         mark = {head.task: np.ones(len(items), np.bool_)}
         return Rows(tokens.lengths, {"input_ids": tokens.ids}, mark, tokens.truncated)

@@ -15,7 +15,8 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.activations import activation
-from infinity_pool.workers.text.options import check_names, check_task
+from infinity_pool.workers.text.cutting import CUTS, Cut, cut_of
+from infinity_pool.workers.text.options import Options, check_names, check_task
 from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.tokenizer import Tokenizer, load, max_length_of, saved_options
 
@@ -27,7 +28,7 @@ _PROMPT = {
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _MAX_LENGTH = 8192  # of the card; more only if it is asked for
 _MODEL_TYPE = "qwen3"
-_OPTIONS = ("instruction", "raw_scores")
+_OPTIONS = ("instruction", "raw_scores", *CUTS)
 
 
 def serves(files: ModelFiles) -> Claim:
@@ -82,12 +83,13 @@ class CausalReranker(Family):
         self.max_chars = self._tokenizer.max_chars
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check the task, `instruction` and `raw_scores`."""
+        """Check the task, `instruction`, `raw_scores` and where documents are cut."""
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
         for name, kind, told in (("instruction", str, "a text"), ("raw_scores", bool, "true or false")):
             if not isinstance(options.get(name, kind()), kind):
                 raise InvalidInput(f"{name} must be {told}, not {options[name]!r}", param=name)
+        self._cut(options)
         return Head(task)
 
     def example(self, text: str) -> Item:
@@ -95,14 +97,20 @@ class CausalReranker(Family):
         return ["a text", text]
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
-        """Tokenize query and document as one text, cut at its end, and put the prompt around it."""
+        """Tokenize query and document as one text, cut the document, and put the prompt around it."""
         instruction = options.get("instruction", _INSTRUCTION)
         starts = [_start(item, index, instruction) for index, item in enumerate(items)]
-        tokens = self._tokenizer.encode([start + item[1] for start, item in zip(starts, items, strict=True)])
-        self._check_queries(starts, tokens.truncated)
+        cut = self._cut(options)
+        whole = [start + item[1] for start, item in zip(starts, items, strict=True)]
+        tokens = self._tokenizer.encode(whole, cut=Cut(cut.length, left=False))
         rows = np.split(tokens.ids, np.cumsum(tokens.lengths[:-1]))
+        for index in np.flatnonzero(tokens.truncated).tolist():
+            start = self._checked_start(starts[index], index, cut)
+            if cut.left:
+                rows[index] = self._with_end(start, items[index][1], cut)
         ids = np.concatenate([part for row in rows for part in (self._before, row, self._after)])
-        lengths = tokens.lengths + np.int32(self.max_length - self._room)
+        around = self.max_length - self._room
+        lengths = np.fromiter((len(row) + around for row in rows), np.int32, len(rows))
         return Rows(lengths, {"input_ids": ids}, {}, tokens.truncated)
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
@@ -125,15 +133,25 @@ class CausalReranker(Family):
         difference = outputs[:, 1] - outputs[:, 0]
         return np.asarray(difference if options.get("raw_scores") else activation("Sigmoid")(difference))
 
-    def _check_queries(self, starts: Sequence[str], truncated: Array) -> None:
-        """Refuse a query that leaves no room for its document; where nothing was cut there was room."""
-        for index in np.flatnonzero(truncated).tolist():
-            if len(self._tokenizer.encode([starts[index]]).ids) >= self._room:
-                raise InvalidInput(
-                    f"the query leaves no room for a document in the {self.max_length} tokens of the model",
-                    param="query",
-                    item=index,
-                )
+    def _cut(self, options: Options) -> Cut:
+        """Give where query and document are cut, without the prompt around them."""
+        around = self.max_length - self._room
+        whole = cut_of(options, Cut(self.max_length, self._tokenizer.usual.left), around)
+        return Cut(whole.length - around, whole.left)
+
+    def _checked_start(self, start: str, index: int, cut: Cut) -> Array:
+        """Give the tokens before the document; refuse a query that leaves it no room."""
+        ids = self._tokenizer.encode([start]).ids
+        if len(ids) >= cut.length:
+            limit = f"{cut.length + self.max_length - self._room}"
+            limit += " tokens of the model" if cut.length == self._room else " tokens that were asked for"
+            raise InvalidInput(f"the query leaves no room for a document in the {limit}", param="query", item=index)
+        return ids
+
+    def _with_end(self, start: Array, document: str, cut: Cut) -> Array:
+        """Give the tokens before the document, and as many of its last ones as there is room for."""
+        end = self._tokenizer.encode([document], cut=Cut(cut.length - len(start), left=True)).ids
+        return np.concatenate([start, end])
 
 
 def _start(item: Item, index: int, instruction: str) -> str:

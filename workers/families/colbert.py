@@ -15,6 +15,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.late_interaction import STANFORD, Side, read_sides, sees_nothing
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
@@ -30,7 +31,7 @@ from infinity_pool.workers.text.projection import (
     write_weights,
 )
 
-_OPTIONS = ("dimensions", "input_type")
+_OPTIONS = ("dimensions", "input_type", *CUTS)
 
 
 def serves(files: ModelFiles) -> Claim:
@@ -98,21 +99,25 @@ class ColBert(Family):
         self._projection = Projection(files.described)
         self.dimensions: int = self._layers[-1]["width"]
         self.output = "" if facts["torch_only"] else "last_hidden_state"
+        self.counts_unattended = facts["sides"]["query"]["expanded"] and not facts["sides"]["query"]["attended"]
         self._sides = {name: _side(files, name) for name in INPUT_TYPES}
         self.max_length = max(side.length for side in self._sides.values())
         bounds = [side.max_chars for side in self._sides.values()]
         self.max_chars = max(bounds) if all(bounds) else 0
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `dimensions` and `input_type`, which is query or document, the default."""
+        """Check `dimensions`, `input_type`, which is query or document, the default, and where texts are cut."""
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
         count_of(options, "dimensions", self.dimensions)
-        return Head(task, variant=input_type_of(options))
+        side = input_type_of(options)
+        self._sides[side].cut(options)
+        return Head(task, variant=side)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize, as queries or as documents."""
-        return self._sides[head.variant].prepare(items)
+        side = self._sides[head.variant]
+        return side.prepare(items, side.cut(options))
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
         """Pad to the longest, on the right; what is not attended to may still be kept."""

@@ -17,12 +17,14 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.media.images import open_image
+from infinity_pool.workers.text.cutting import CUTS, Cut, cut_of
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
-from infinity_pool.workers.text.options import check_names, check_task, count_of, modality_of
+from infinity_pool.workers.text.options import Options, check_names, check_task, count_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, pad
 
 _CLASSES = ("ColModernVBertForRetrieval", "ColPaliForRetrieval", "ColQwen2ForRetrieval")
+_WITH_ROOM = "ColPaliForRetrieval"  # whose processor adds room for an image, which is not there, to a query's limit
 _OPTIONS = ("dimensions", "modality")
 _CHARS_PER_TOKEN = 16  # of a query that are read; what is over the limit is cut
 _UNLIMITED = 32_768  # tokens, for tokenizers that name no limit
@@ -84,22 +86,31 @@ class ColPali(Family):
         return _processor(self._files)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `modality`, text unless it says image, and `dimensions`."""
+        """Check `modality`, text unless it says image, `dimensions`, and where queries are cut."""
         check_task(task, self.tasks)
-        check_names(options, _OPTIONS)
+        modality = modality_of(options, self.modalities)
+        check_names(options, (*_OPTIONS, *CUTS) if modality == "text" else _OPTIONS)
         count_of(options, "dimensions", self.dimensions)
-        return Head(task, modality_of(options, self.modalities))
+        self._cut(options)
+        return Head(task, modality)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Let the model's processor make arrays of each item; raises InvalidInput, naming the item."""
-        one = self._query if head.modality == "text" else self._page
-        return _rows([one(item, place) for place, item in enumerate(items)], self.max_length, head.modality == "text")
+        if head.modality != "text":
+            return _rows([self._page(item, place) for place, item in enumerate(items)])
+        cut = self._cut(options)
+        return _rows([self._query(item, place, cut) for place, item in enumerate(items)], cut.length)
 
-    def _query(self, item: Item, place: int) -> Batch:
+    def _cut(self, options: Options) -> Cut:
+        return cut_of(options, Cut(self.max_length, left=False), 0)
+
+    def _query(self, item: Item, place: int, cut: Cut) -> Batch:
         if not isinstance(item, str):
             raise InvalidInput(f"must be a text, not {type(item).__name__}", item=place)
-        text = item[: self.max_chars]
-        return _arrays(self._processor.process_queries(text=[text], truncation=True, max_length=self.max_length))
+        text = item[-self.max_chars :] if cut.left else item[: self.max_chars]
+        self._processor.tokenizer.truncation_side = "left" if cut.left else "right"
+        room = self._processor.image_seq_length if self.auto_class == _WITH_ROOM and cut.length < self.max_length else 0
+        return _arrays(self._processor.process_queries(text=[text], truncation=True, max_length=cut.length - room))
 
     def _page(self, item: Item, place: int) -> Batch:
         image = open_image(item, place)
@@ -152,8 +163,12 @@ def _arrays(inputs: Any) -> Batch:
     return {name: np.asarray(array) for name, array in inputs.items() if name in ColPali.inputs}
 
 
-def _rows(items: list[Batch], limit: int, may_be_cut: bool) -> Rows:
-    """Put items together: what there is for each token in ragged arrays, the rest padded with zeros to one shape."""
+def _rows(items: list[Batch], limit: int = _UNLIMITED) -> Rows:
+    """
+    Put items together: what there is for each token in ragged arrays, the rest padded with zeros to one shape.
+
+    Those of `limit` tokens or more are taken to be cut.
+    """
     per_token = [name for name, array in items[0].items() if array.shape == items[0]["input_ids"].shape]
     kept = [one["attention_mask"][0].astype(bool) for one in items]
     lengths = np.fromiter((mask.sum() for mask in kept), np.int32, len(items))
@@ -163,7 +178,7 @@ def _rows(items: list[Batch], limit: int, may_be_cut: bool) -> Rows:
         if name != "attention_mask"
     }
     fixed = {name: _stacked([one[name] for one in items]) for name in items[0] if name not in per_token}
-    return Rows(lengths, ragged, fixed, (lengths >= limit) & may_be_cut)
+    return Rows(lengths, ragged, fixed, lengths >= limit)
 
 
 def _stacked(arrays: list[Array]) -> Array:

@@ -1,7 +1,7 @@
 """Text encoders as sentence-transformers packs them, or as transformers' AutoModel alone loads them: text to vector."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,17 +14,19 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.files.table import NETWORK
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.modules import Step, Steps, modules_of, read_steps, unit
-from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of
+from infinity_pool.workers.text.options import Options, check_names, check_task, count_of, flag_of
 from infinity_pool.workers.text.padding import mask_of, text_batch
-from infinity_pool.workers.text.pooling import pooling_arrays
+from infinity_pool.workers.text.pooling import MODES, pooling_arrays
 from infinity_pool.workers.text.prompts import Prompts, read_prompts
 from infinity_pool.workers.text.static import read_static_model
+from infinity_pool.workers.text.token_ids import is_ids
 from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)
 
-_OPTIONS = ("dimensions", "normalize", *Prompts.OPTIONS)
+_OPTIONS = ("dimensions", "normalize", "pooling", *Prompts.OPTIONS, *CUTS)
 _PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
@@ -94,7 +96,9 @@ class SentenceTransformer(Family):
         self.max_length = max_length_of(files)
         self.auto_class = facts.get("auto_class", self.auto_class)
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
-        self._tokenizer = Tokenizer(files, self.max_length, special=facts.get("special", True))
+        self._tokenizer = Tokenizer(
+            files, self.max_length, special=facts.get("special", True), vocabulary=facts["vocab_size"]
+        )
         self.max_chars = self._tokenizer.max_chars
         self._prompts = Prompts(facts)
         self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
@@ -102,24 +106,26 @@ class SentenceTransformer(Family):
         self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `dimensions`, `normalize`, `prompt` and `prompt_name`."""
+        """Check `dimensions`, `normalize`, `pooling`, the prompt, and where texts are cut."""
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
-        count_of(options, "dimensions", self.dimensions)
+        pooling = self._pooling(options)
+        count_of(options, "dimensions", min(self.dimensions, self._steps.width_by(pooling)))
         self._prompts.choose(options)
-        refused = flag_of(options, "normalize") is False
-        return Head(task, variant=_RAW if refused and self._steps.normalizes else "")
+        self._tokenizer.cut(options)
+        raw = flag_of(options, "normalize") is False and self._steps.normalizes
+        return Head(task, variant=" ".join(filter(None, (_RAW if raw else "", pooling))))
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
-        """Tokenize, with the prompt in front."""
+        """Tokenize, with the prompt in front of texts."""
         prompt = self._prompts.choose(options)
-        tokens = self._tokenizer.encode(items, prompt)
+        tokens = self._tokenizer.encode(items, prompt, self._tokenizer.cut(options))
+        self._prompts.refuse_ids(items, options)
         tokens.refuse_empty()
-        fixed = {}
+        fixed = {mark: np.ones(len(items), np.bool_) for mark in head.variant.split()}
         if not self._steps.includes_prompt:
-            fixed["prompt_length"] = np.full(len(items), self._count_prompt(prompt), np.int32)
-        if head.variant == _RAW:
-            fixed[_RAW] = np.ones(len(items), np.bool_)
+            length = self._count_prompt(prompt)
+            fixed["prompt_length"] = np.array([0 if is_ids(item) else length for item in items], np.int32)
         return Rows(tokens.lengths, {"input_ids": tokens.ids}, fixed, tokens.truncated)
 
     def collate(self, rows: Sequence[Rows]) -> Batch:
@@ -129,23 +135,38 @@ class SentenceTransformer(Family):
         prompts = None
         if not self._steps.includes_prompt:
             prompts = np.concatenate([part.fixed["prompt_length"] for part in rows])
-        if _RAW in rows[0].fixed:
-            batch[_RAW] = np.ones(len(mask), np.bool_)
-        return batch | pooling_arrays(self._steps.modes, mask, prompts)
+        marks = {mark: np.ones(len(mask), np.bool_) for mark in (_RAW, *MODES) if mark in rows[0].fixed}
+        return batch | marks | pooling_arrays(_modes(rows[0].fixed) or self._steps.modes, mask, prompts)
 
     def reduce(self, output: Any, batch: Any) -> Any:
         """Pool, and run the modules that follow: [n, length, hidden] to [n, width]."""
-        return self._steps.run(output, batch, normalize=_RAW not in batch)
+        return self._steps.run(output, batch, _modes(batch), normalize=_RAW not in batch)
 
     def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
         """Cut vectors to `dimensions`, and make what was normalised, or is to be, of length 1 again."""
         width = options.get("dimensions") or self.dimensions
         cut = outputs[:, :width]
         wanted = options.get("normalize")
-        again = self._steps.normalizes and head.variant != _RAW and options.get("dimensions")
+        again = self._steps.normalizes and _RAW not in head.variant.split() and options.get("dimensions")
         return np.asarray(unit(cut)) if wanted or again else cut
+
+    def _pooling(self, options: Options) -> str:
+        """Give the pooling that was asked for in place of the model's own, else nothing."""
+        mode = options.get("pooling")
+        if mode is None or [mode] == self._steps.modes:
+            return ""
+        if mode not in MODES:
+            raise InvalidInput(f"pooling must be one of {', '.join(MODES)}, not {mode!r}", param="pooling")
+        if not self._steps.may_pool_by_one or self.auto_class == NETWORK:
+            raise InvalidInput("this model's vectors come from its own pooling alone", param="pooling")
+        return str(mode)
 
     def _tokens_of_prompt(self, prompt: str) -> int:
         """Count the tokens that belong to a prompt: all of it alone, without a special token at its end."""
         ids = self._tokenizer.encode([prompt]).ids.tolist() if prompt else []
         return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.special_ids)
+
+
+def _modes(marks: Container[str]) -> list[str]:
+    """Give the pooling that a batch is marked with, if any."""
+    return [mode for mode in MODES if mode in marks]

@@ -16,6 +16,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.modules import modules_of
 from infinity_pool.workers.text.options import check_names, check_task, count_of
@@ -80,7 +81,7 @@ class Splade(Family):
         self.max_length = limit_of(files, facts["max_length"])
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
         self.dimensions: int = facts["hidden_size"]  # of the output: the vocabulary
-        self._tokenizer = Tokenizer(files, self.max_length)
+        self._tokenizer = Tokenizer(files, self.max_length, vocabulary=facts["vocab_size"])
         self.max_chars = self._tokenizer.max_chars
         self._prompts = Prompts(facts)
         self._strategy: str = facts["strategy"]
@@ -88,16 +89,18 @@ class Splade(Family):
         self._top_k: int | None = facts["top_k"]
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `top_k`, `prompt` and `prompt_name`."""
+        """Check `top_k`, the prompt, and where texts are cut."""
         check_task(task, self.tasks)
-        check_names(options, ("top_k", *Prompts.OPTIONS))
+        check_names(options, ("top_k", *Prompts.OPTIONS, *CUTS))
         count_of(options, "top_k", self.dimensions)
         self._prompts.choose(options)
+        self._tokenizer.cut(options)
         return Head(task)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
-        """Tokenize, with the prompt in front."""
-        tokens = self._tokenizer.encode(items, self._prompts.choose(options))
+        """Tokenize, with the prompt in front of texts."""
+        tokens = self._tokenizer.encode(items, self._prompts.choose(options), self._tokenizer.cut(options))
+        self._prompts.refuse_ids(items, options)
         tokens.refuse_empty()
         return Rows(tokens.lengths, {"input_ids": tokens.ids}, {}, tokens.truncated)
 

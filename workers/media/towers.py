@@ -10,6 +10,7 @@ import numpy as np
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.modules import unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, text_batch
@@ -66,15 +67,18 @@ class TwoTowers(Family):
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check the options, of which each family has its own."""
         check_task(task, self.tasks)
-        check_names(options, self.options)
         modality = modality_of(options, self.modalities)
+        check_names(options, (*self.options, *CUTS) if modality == "text" else self.options)
+        self._tokenizer.cut(options)
         flag_of(options, "normalize")
         count_of(options, "dimensions", self.dimensions)
         return Head(task, modality)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize texts, or decode files."""
-        return self._texts(self._tokenizer.encode(items)) if head.modality == "text" else self.prepare_media(items)
+        if head.modality != "text":
+            return self.prepare_media(items)
+        return self._texts(self._tokenizer.encode(items, cut=self._tokenizer.cut(options)))
 
     def _texts(self, tokens: Tokens) -> Rows:
         rows = Rows(tokens.lengths, {"input_ids": tokens.ids}, {}, tokens.truncated)

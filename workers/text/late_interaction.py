@@ -17,6 +17,8 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import ModelFiles, Rows
+from infinity_pool.workers.text.cutting import Cut, cut_of
+from infinity_pool.workers.text.options import Options
 from infinity_pool.workers.text.tokenizer import Tokenizer
 
 Facts = dict[str, Any]
@@ -119,17 +121,24 @@ class Side:
         self.length = limit
         self._facts = facts
         self._skipped = np.array(facts["skipped"], np.int64)
-        self._tokenizer = Tokenizer(files, limit - (facts["marker"] is not None))
+        self._marks = 0 if facts["marker"] is None else 1
+        self._tokenizer = Tokenizer(files, limit - self._marks)
         self.max_chars = self._tokenizer.max_chars
         self.pad_id = self._tokenizer.pad_id
 
-    def prepare(self, texts: Sequence[Item]) -> Rows:
+    def cut(self, options: Options) -> Cut:
+        """Give where texts are cut before they are marked and filled up; raises InvalidInput, naming the option."""
+        usual = Cut(self.length, self._tokenizer.usual.left)
+        whole = cut_of(options, usual, self._tokenizer.added + self._marks)
+        return Cut(whole.length - self._marks, whole.left)
+
+    def prepare(self, texts: Sequence[Item], cut: Cut) -> Rows:
         """
         Give `input_ids`, whether each is `kept` in the answer, and how many the others `attended` see.
 
         Raises InvalidInput, naming the item.
         """
-        tokens = self._tokenizer.encode(texts)
+        tokens = self._tokenizer.encode(texts, cut=cut)
         tokens.refuse_empty()
         ids, lengths = self._marked(tokens.ids, tokens.lengths)
         attended = lengths

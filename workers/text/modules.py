@@ -5,6 +5,7 @@ What follows the network in a sentence-transformers folder: pooling, dense layer
 and on torch tensors alike.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,30 +139,39 @@ class Steps:
         self.modes: list[str] = steps[0]["modes"]
         self.includes_prompt: bool = steps[0]["include_prompt"]
         self.normalizes = steps[-1]["kind"] == "Normalize"
-        self.width: int = [hidden_size * len(self.modes), *(step["width"] for step in steps if "width" in step)][-1]
+        self._hidden_size = hidden_size
+        self._widths: list[int] = [step["width"] for step in steps if "width" in step]
+        self.width = self._widths[-1] if self._widths else hidden_size * len(self.modes)
+        self.may_pool_by_one = len(self.modes) == 1 or not self._widths
 
-    def run(self, output: Any, batch: Any, normalize: bool = True) -> Any:
-        """Turn [n, length, hidden] into [n, width]; without `normalize`, the Normalize at the end is left out."""
-        for step in self._steps if normalize else self._steps[:-1]:
-            output = getattr(self, f"_{step['kind'].lower()}")(output, step, batch)
+    def width_by(self, pooling: str) -> int:
+        """Give the width of vectors pooled by one mode in place of the model's own, if one is named."""
+        return self._hidden_size if pooling and not self._widths else self.width
+
+    def run(self, output: Any, batch: Any, modes: Sequence[str] = (), normalize: bool = True) -> Any:
+        """
+        Turn [n, length, hidden] into [n, width], pooled by the model's own modes unless others are named.
+
+        Without `normalize`, the Normalize at the end is left out.
+        """
+        output = pool(modes or self.modes, output, batch)
+        for step in self._steps[1:] if normalize else self._steps[1:-1]:
+            output = getattr(self, f"_{step['kind'].lower()}")(output, step)
         return output
 
-    def _pooling(self, output: Any, step: Step, batch: Any) -> Any:
-        return pool(step["modes"], output, batch)
-
-    def _dense(self, vectors: Any, step: Step, _: Any) -> Any:
+    def _dense(self, vectors: Any, step: Step) -> Any:
         layer = self._linear(vectors, step, "linear")
         dense = activation(step["activation"])(layer)
         if step["residual"]:
             dense = dense + (vectors if dense.shape == vectors.shape else self._linear(vectors, step, "residual"))
         return dense
 
-    def _layernorm(self, vectors: Any, step: Step, _: Any) -> Any:
+    def _layernorm(self, vectors: Any, step: Step) -> Any:
         centred = vectors - vectors.mean(-1)[..., None]
         spread = ((centred * centred).mean(-1)[..., None] + 1e-5) ** 0.5
         return centred / spread * self._weight(vectors, step, "norm.weight") + self._weight(vectors, step, "norm.bias")
 
-    def _normalize(self, vectors: Any, _: Step, __: Any) -> Any:
+    def _normalize(self, vectors: Any, _: Step) -> Any:
         return unit(vectors)
 
     def _linear(self, vectors: Any, step: Step, layer: str) -> Any:

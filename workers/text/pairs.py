@@ -18,6 +18,9 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.text.cutting import Cut, cut_of
+from infinity_pool.workers.text.options import Options
+from infinity_pool.workers.text.token_ids import cut_ids
 from infinity_pool.workers.text.tokenizer import Tokenizer, load, saved_options
 
 _FRAMES = "frames.json"
@@ -75,33 +78,44 @@ class Frame:
 
 
 class PairTokenizer:
-    """A tokenizer of texts and pairs that cuts at `max_length` tokens, special tokens included."""
+    """
+    A tokenizer of texts and pairs that cuts at `max_length` tokens, special tokens included.
 
-    def __init__(self, files: ModelFiles, max_length: int) -> None:
+    `sides` is what the two texts of a pair are called where one is refused.
+    """
+
+    def __init__(self, files: ModelFiles, max_length: int, sides: tuple[str, str] = ("query", "document")) -> None:
         frames = json.loads((files.described / _FRAMES).read_text())
         self._single, self._pair = Frame(frames["single"]), Frame(frames["pair"])
         if max_length <= self._pair.added + 1:
             least = self._pair.added + 1
             raise InvalidInput(f"max_length must be over {least}, special tokens and a query", param="max_length")
         self.max_length = max_length
+        self._sides = sides
         self._tokenizer = Tokenizer(files, max_length, special=False)
         self.pad_id = self._tokenizer.pad_id
         self.max_chars = self._tokenizer.max_chars
 
-    def encode(self, items: Sequence[Item]) -> PairTokens:
+    def cut(self, options: Options) -> Cut:
+        """Give where a request wants its texts and documents cut; raises InvalidInput, naming the option."""
+        return cut_of(options, self._tokenizer.usual, self._single.added)
+
+    def encode(self, items: Sequence[Item], cut: Cut | None = None) -> PairTokens:
         """
         Tokenize items, each a text or [query, document].
 
         Raises InvalidInput, naming the item, if one is neither, has no tokens, or has a query that leaves no room for
         its document; `param` is "query" then.
         """
+        cut = cut or self._tokenizer.usual
         split = [_texts_of(item, index) for index, item in enumerate(items)]
         firsts = list(dict.fromkeys(texts[0] for texts in split))  # a query once, however many documents it has
-        tokens = self._tokens([*firsts, *(texts[1] for texts in split if len(texts) == 2)], split)
+        tokens = self._tokens([*firsts, *(texts[1] for texts in split if len(texts) == 2)], split, cut.left)
         known = dict(zip(firsts, tokens, strict=False))
         seconds = iter(tokens[len(firsts) :])
         rows = [
-            self._row(index, [known[texts[0]], *islice(seconds, len(texts) - 1)]) for index, texts in enumerate(split)
+            self._row(index, [known[texts[0]], *islice(seconds, len(texts) - 1)], cut)
+            for index, texts in enumerate(split)
         ]
         return PairTokens(
             np.concatenate([row.ids for row in rows]),
@@ -110,32 +124,40 @@ class PairTokenizer:
             np.fromiter((row.truncated for row in rows), np.bool_, len(rows)),
         )
 
-    def _tokens(self, texts: list[str], split: list[list[str]]) -> list[_Text]:
+    def _tokens(self, texts: list[str], split: list[list[str]], left: bool) -> list[_Text]:
+        """Tokenize up to the model's own limit: what a request leaves of a document depends on its query."""
         try:
-            tokens = self._tokenizer.encode(texts)
+            tokens = self._tokenizer.encode(texts, cut=Cut(self.max_length, left))
         except InvalidInput as error:
-            if error.item is not None:
-                bad = texts[error.item]
-                error.item = next(index for index, parts in enumerate(split) if bad in parts)
-            raise
+            raise self._first_wrong(split) or error from error
         rows = np.split(tokens.ids, np.cumsum(tokens.lengths[:-1]))
         return [_Text(ids, bool(cut)) for ids, cut in zip(rows, tokens.truncated, strict=True)]
 
-    def _row(self, index: int, texts: list[_Text]) -> _Row:
+    def _first_wrong(self, split: list[list[str]]) -> InvalidInput | None:
+        """Find the first item that cannot be tokenized."""
+        for index, texts in enumerate(split):
+            try:
+                self._tokenizer.encode(texts)
+            except InvalidInput as error:
+                return InvalidInput(error.message, item=index)
+        return None
+
+    def _row(self, index: int, texts: list[_Text], cut: Cut) -> _Row:
         """Put an item's texts between special tokens, the last one cut to the room that there is."""
         frame = self._pair if len(texts) == 2 else self._single
         *query, last = texts
-        room = self.max_length - frame.added - sum(len(text.ids) for text in query)
+        room = cut.length - frame.added - sum(len(text.ids) for text in query)
         if room < min(1, len(last.ids)):
+            first, second = self._sides
             raise InvalidInput(
-                f"the query is of {'over ' if query[0].truncated else ''}{len(query[0].ids)} tokens, and leaves no "
-                f"room for a document in the {self.max_length} of the model",
-                param="query",
+                f"the {first} is of {'over ' if query[0].truncated else ''}{len(query[0].ids)} tokens, and leaves no "
+                f"room for a {second} in the {cut.length}{'' if cut.length < self.max_length else ' of the model'}",
+                param=first if first == "query" else None,
                 item=index,
             )
         if not frame.added and not any(len(text.ids) for text in texts):
             raise InvalidInput("has no tokens", item=index)
-        kept = last.ids[max(0, len(last.ids) - room) :] if self._tokenizer.keeps_end else last.ids[:room]
+        kept = cut_ids(last.ids, Cut(room, cut.left))
         truncated = last.truncated or len(kept) < len(last.ids)
         return frame.around([*(text.ids for text in query), kept], truncated)
 

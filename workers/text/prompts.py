@@ -1,11 +1,14 @@
 """The texts that a model's own files, or a request, put in front of what is encoded."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import Item
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.text.options import Options
+from infinity_pool.workers.text.token_ids import is_ids
 
 Facts = dict[str, Any]
 
@@ -41,6 +44,12 @@ class Prompts:
         if not isinstance(value, str):
             raise InvalidInput(f"{given[0]} must be a text, not {type(value).__name__}", param=given[0])
         return value if given == ["prompt"] else self._named(value, given[0])
+
+    def refuse_ids(self, items: Sequence[Item], options: Options) -> None:
+        """Refuse token ids with a prompt that was asked for, since they are taken as they are."""
+        given = [name for name in self.OPTIONS if options.get(name) is not None]
+        if given and self.choose(options) and any(is_ids(item) for item in items):
+            raise InvalidInput(f"token ids are taken as they are, without {given[0]}", param=given[0])
 
     def _named(self, name: str, option: str) -> str:
         if name not in self._texts:

@@ -41,6 +41,7 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
         "positions": positions,
         "inputs": _inputs(made, network),
         "hidden_size": _width(network),
+        "vocab_size": getattr(network.config, "vocab_size", None),
         "chat_template": bool(made.chat_template),
     }
 

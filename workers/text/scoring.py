@@ -10,6 +10,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.activations import Activation, activation
+from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.options import check_names, check_task
 from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.pairs import PairTokenizer, save_frames
@@ -57,16 +58,18 @@ class Scorer(Family):
         self.dimensions = len(facts["labels"])
         self.max_length = max_length_of(files)
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
-        self._tokenizer = PairTokenizer(files, self.max_length)
+        sides = ("query", "document") if task == "rerank" else ("first text", "second text")
+        self._tokenizer = PairTokenizer(files, self.max_length, sides)
         self.max_chars = self._tokenizer.max_chars
         self._activation = score_activation(facts["activation"])
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check the task and `raw_scores`."""
+        """Check the task, `raw_scores` and where texts are cut."""
         check_task(task, self.tasks)
-        check_names(options, (_OPTION,))
+        check_names(options, (_OPTION, *CUTS))
         if not isinstance(options.get(_OPTION, False), bool):
             raise InvalidInput(f"{_OPTION} must be true or false, not {options[_OPTION]!r}", param=_OPTION)
+        self._tokenizer.cut(options)
         return Head(task)
 
     def example(self, text: str) -> Item:
@@ -79,7 +82,7 @@ class Scorer(Family):
             for index, item in enumerate(items):
                 if isinstance(item, str):
                     raise InvalidInput("must be a pair of two texts, the query and the document", item=index)
-        tokens = self._tokenizer.encode(items)
+        tokens = self._tokenizer.encode(items, self._tokenizer.cut(options))
         ragged = {"input_ids": tokens.ids, "token_type_ids": tokens.types}
         return Rows(tokens.lengths, {name: ragged[name] for name in ragged.keys() & self.inputs}, {}, tokens.truncated)
 

@@ -20,13 +20,15 @@ _UNLIMITED = 32_768  # tokens; the reference has no limit at all
 def read_static_model(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Write the tokenizer to `folder`; give the limits, the inputs and the width, as `read_text_model` does."""
     limit = tokenizer.save_backend(files.network / "tokenizer.json", folder) or _UNLIMITED
+    tokens, width = read_table(files.network).shape
     return {
         "auto_class": NETWORK,
         "special": False,
         "max_length": limit,
         "positions": None,
         "inputs": ["input_ids"],
-        "hidden_size": int(read_table(files.network).shape[1]),
+        "hidden_size": width,
+        "vocab_size": tokens,
         "steps": _steps(files.path),
     }
 

@@ -15,9 +15,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import Array
+from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import ModelFiles
+from infinity_pool.workers.text.cutting import Cut, cut_of
 from infinity_pool.workers.text.limits import limit_of
+from infinity_pool.workers.text.options import Options
+from infinity_pool.workers.text.token_ids import cut_ids, ids_of, is_ids
 
 _BACKEND = "tokenizer.json"
 _FACTS = "tokenizer_facts.json"
@@ -52,58 +55,109 @@ class _Encoding(Protocol):
     def overflowing(self) -> list[Any]: ...
 
 
-_Encode = Callable[[list[str]], Sequence[_Encoding]]
+_Encode = Callable[[list[str], Cut], Sequence[_Encoding]]
 
 
 class Tokenizer:
     """
-    A tokenizer that cuts at `max_length` tokens, special tokens included.
+    A tokenizer that cuts at `max_length` tokens, special tokens included, or before them where a request says so.
 
     Its cost is bounded by the limit, not by the text: CHARS_FIRST characters a token are read first. If these fill the
     limit twice, what follows cannot change the tokens that are kept, since a word or a merge that was cut in two
     reaches back over far less than a whole limit; else up to CHARS_AT_MOST characters a token are read.
-    Without `special`, no special tokens are added.
+    Without `special`, no special tokens are added. Of a `vocabulary` that is known, token ids are taken too.
     """
 
-    def __init__(self, files: ModelFiles, max_length: int, special: bool = True) -> None:
+    def __init__(
+        self, files: ModelFiles, max_length: int, special: bool = True, vocabulary: int | None = None
+    ) -> None:
         facts = json.loads((files.described / _FACTS).read_text())
-        if special and max_length <= facts["added"]:
-            raise InvalidInput(f"max_length must be over {facts['added']}, the special tokens", param="max_length")
+        self.added: int = facts["added"] if special else 0
+        if max_length <= self.added:
+            raise InvalidInput(f"max_length must be over {self.added}, the special tokens", param="max_length")
         self.max_length = max_length
         self.pad_id: int = facts["pad_id"]
         self.special_ids = frozenset(facts["special_ids"])
-        self.keeps_end = facts["truncation_side"] == "left"
+        self.usual = Cut(max_length, facts["truncation_side"] == "left")
         self._first, self._most = max_length * CHARS_FIRST, max_length * CHARS_AT_MOST
-        self.max_chars = 0 if self.keeps_end else self._most
-        self._encode = (_fast if facts["fast"] else _slow)(files, max_length, facts, special)
+        self.max_chars = 0 if self.usual.left else self._most
+        self._vocabulary = vocabulary
+        self._encode = (_fast if facts["fast"] else _slow)(files, facts, special)
 
-    def encode(self, texts: Sequence[str], prefix: str = "") -> Tokens:
-        """Tokenize, each with `prefix` in front; raises InvalidInput, with its place, if one is no text."""
-        if not all(isinstance(text, str) for text in texts):
-            raise _not_text(texts)
-        encodings = self._encodings([prefix + text for text in texts] if prefix else texts)
+    def cut(self, options: Options) -> Cut:
+        """Give where a request wants its texts cut; raises InvalidInput, naming the option."""
+        return cut_of(options, self.usual, self.added)
+
+    def encode(self, items: Sequence[Item], prefix: str = "", cut: Cut | None = None) -> Tokens:
+        """Tokenize, each text with `prefix` in front; raises InvalidInput, with its place, if an item is no text."""
+        cut = cut or self.usual
+        if not all(isinstance(item, str) for item in items):
+            return self._encode_mixed(items, prefix, cut)
+        texts = [prefix + item for item in items] if prefix else items
+        encodings = self._encodings(texts, cut)
         rows = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
         ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
         truncated = np.fromiter((len(text) >= self._most for text in texts), np.bool_, len(rows))
-        for index in np.flatnonzero(lengths >= self.max_length).tolist():  # as long as the limit, or cut to it?
+        for index in np.flatnonzero(lengths >= cut.length).tolist():  # as long as the limit, or cut to it?
             truncated[index] = bool(encodings[index].overflowing)
         return Tokens(ids, lengths, truncated)
 
-    def _encodings(self, texts: Sequence[str]) -> list[_Encoding]:
+    def _encode_mixed(self, items: Sequence[Item], prefix: str, cut: Cut) -> Tokens:
+        """Take token ids as they are, beside texts; the first item that is wrong is named."""
+        wrong: InvalidInput | None = None
+        given: dict[int, Array] = {}
+        places: list[int] = []
+        for index, item in enumerate(items):
+            try:
+                if isinstance(item, str):
+                    places.append(index)
+                else:
+                    given[index] = self._ids(item, index)
+            except InvalidInput as error:
+                wrong = error
+                break
+        tokens = self._encode_some(items, places, prefix, cut)
+        if wrong:
+            raise wrong
+        texts = dict(zip(places, np.split(tokens.ids, np.cumsum(tokens.lengths[:-1])), strict=False))
+        rows = [texts[index] if index in texts else cut_ids(given[index], cut) for index in range(len(items))]
+        truncated = np.array([index in given and len(given[index]) > cut.length for index in range(len(items))])
+        truncated[places] = tokens.truncated
+        return Tokens(np.concatenate(rows), np.fromiter(map(len, rows), np.int32, len(rows)), truncated)
+
+    def _encode_some(self, items: Sequence[Item], places: list[int], prefix: str, cut: Cut) -> Tokens:
         try:
-            encodings = list(self._encode([self._cut(text, self._first) for text in texts]))
+            return self.encode([items[place] for place in places], prefix, cut)
+        except InvalidInput as error:
+            error.item = places[error.item] if error.item is not None else None
+            raise
+
+    def _ids(self, item: Item, index: int) -> Array:
+        if self._vocabulary is None:
+            raise _not_text([item], index)
+        if not is_ids(item):
+            raise InvalidInput(f"must be a text or token ids, not {type(item).__name__}", item=index)
+        return ids_of(item, index, self._vocabulary)
+
+    def _encodings(self, texts: Sequence[str], cut: Cut) -> list[_Encoding]:
+        try:
+            encodings = list(self._encode([self._cut(text, self._first, cut) for text in texts], cut))
             for index, text in enumerate(texts):
-                if len(text) > self._first and len(encodings[index].overflowing) < 2:
-                    encodings[index] = self._encode([self._cut(text, self._most)])[0]
+                if len(text) > self._first and not self._is_full(encodings[index], cut):
+                    encodings[index] = self._encode([self._cut(text, self._most, cut)], cut)[0]
         except TypeError as error:
             raise _not_text(texts) from error
         return encodings
 
-    def _cut(self, text: str, chars: int) -> str:
+    def _is_full(self, encoding: _Encoding, cut: Cut) -> bool:
+        """Whether two whole limits are over, in pieces of the length that is kept."""
+        return len(encoding.overflowing) * (cut.length - self.added) >= 2 * (self.max_length - self.added)
+
+    def _cut(self, text: str, chars: int, cut: Cut) -> str:
         if len(text) <= chars:
             return text
-        return text[-chars:] if self.keeps_end else text[:chars]
+        return text[-chars:] if cut.left else text[:chars]
 
 
 def max_length_of(files: ModelFiles) -> int:
@@ -111,8 +165,8 @@ def max_length_of(files: ModelFiles) -> int:
     return limit_of(files, int(files.extra["max_length"]))
 
 
-def _not_text(texts: Sequence[Any]) -> InvalidInput:
-    for index, text in enumerate(texts):
+def _not_text(texts: Sequence[Any], first: int = 0) -> InvalidInput:
+    for index, text in enumerate(texts, first):
         if not isinstance(text, str):
             return InvalidInput(f"must be a text, not {type(text).__name__}", item=index)
         try:
@@ -122,31 +176,42 @@ def _not_text(texts: Sequence[Any]) -> InvalidInput:
     return InvalidInput("an item cannot be tokenized")
 
 
-def _fast(files: ModelFiles, max_length: int, facts: dict[str, Any], special: bool) -> _Encode:
+def _fast(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
     from tokenizers import Tokenizer as Backend
 
     backend = Backend.from_file(str(files.described / _BACKEND))
     backend.encode_special_tokens = facts["split_special_tokens"]
     backend.no_padding()
-    backend.enable_truncation(max_length, direction=facts["truncation_side"])
-    return partial(backend.encode_batch_fast, add_special_tokens=special)
+    encode_batch = partial(backend.encode_batch_fast, add_special_tokens=special)
+    current: Cut | None = None
+
+    def encode(texts: list[str], cut: Cut) -> Sequence[_Encoding]:
+        nonlocal current
+        if cut != current:
+            backend.enable_truncation(cut.length, direction="left" if cut.left else "right")
+            current = cut
+        return encode_batch(texts)
+
+    return encode
 
 
-class _Cut(NamedTuple):
+class _Shortened(NamedTuple):
     ids: list[int]
     overflowing: list[Any]
 
 
-def _slow(files: ModelFiles, max_length: int, facts: dict[str, Any], special: bool) -> _Encode:
+def _slow(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
     """Use a tokenizer that only transformers can run."""
-    tokenizer = partial(load(files, facts["options"]), add_special_tokens=special)
+    loaded = load(files, facts["options"])
+    tokenizer = partial(loaded, add_special_tokens=special)
 
-    def encode(texts: list[str]) -> Sequence[_Encoding]:
+    def encode(texts: list[str], cut: Cut) -> Sequence[_Encoding]:
+        loaded.truncation_side = "left" if cut.left else "right"
         whole = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-        kept = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        kept = tokenizer(texts, truncation=True, max_length=cut.length)["input_ids"]
         return [
-            _Cut(cut, [None] * ((len(ids) - len(cut)) // len(cut) + 1) if cut != ids else [])
-            for cut, ids in zip(kept, whole, strict=True)
+            _Shortened(some, [None] * ((len(ids) - len(some)) // len(some) + 1) if some != ids else [])
+            for some, ids in zip(kept, whole, strict=True)
         ]
 
     return encode
