@@ -9,7 +9,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
 
-DTYPES = ("auto", "float32", "bfloat16", "float16", "float8", "int8")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 """The number formats there are to choose from."""
 
 _PACKAGE = "package:"
@@ -32,13 +32,11 @@ class ModelSettings:
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
     device: str = option("auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps.", default="auto")
     dtype: str = option(
-        "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2; "
-        "float8 too, on torch and GPUs that have it.",
+        "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2.",
         default="auto",
         choices=DTYPES,
     )
     onnx_file: str = option("Which of the model's own ONNX files to run, as onnx/model_O3.onnx.", default="")
-    compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
     device_share: float = option(
@@ -65,8 +63,6 @@ class ModelSettings:
             )
         if self.onnx_file and self.engine not in ("auto", "onnx"):
             raise InvalidInput(f"--onnx-file is for the onnx engine, not {self.engine}", param="onnx_file")
-        if self.compile and (self.engine not in ("auto", "torch") or self.onnx_file):
-            raise InvalidInput("--compile is for the torch engine", param="compile")
         try:
             check_name(self.name)
         except InvalidInput as error:
