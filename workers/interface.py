@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -61,6 +61,14 @@ class Head(NamedTuple):
     variant: str = ""  # whatever else changes how the network is run or reduced
 
 
+class GraphSpec(NamedTuple):
+    """One ONNX graph of a network, for the batches that have its first input."""
+
+    name: str  # of its file, without the ending
+    output: str  # what it calls its output
+    inputs: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """
@@ -76,8 +84,10 @@ class ModelFiles:
     revision: str | None = None
     trust_remote_code: bool = False
     max_length: int | None = None  # the user's own limit, over the model's
+    batch_tokens: int | None = None  # the user's own budget of a batch, over what warm-up would measure
     quantised: bool = False  # whether int8 is asked for, which an engine may have to make
     onnx_file: str = ""  # the one of its own ONNX files that the user wants run
+    compiled: bool = False  # whether torch is to compile its network
     extra: dict[str, Any] = field(default_factory=dict)
     built: Path = Path()
 
@@ -111,7 +121,9 @@ class Family(Protocol):
     """The transformers class that loads its network, such as "AutoModel"."""
 
     output: str = "last_hidden_state"
-    """What an ONNX graph of the network calls its output; empty: there is none, as the network is no single graph."""
+    """What an ONNX graph of the network calls its output; empty: there is none, as the network is no single graph.
+
+    See `graphs` for networks that are several."""
 
     max_length: int
     """Tokens after which an item is cut, special tokens included."""
@@ -122,9 +134,24 @@ class Family(Protocol):
     inputs: tuple[str, ...]
     """Which arrays of a batch the network takes; the others serve `reduce`."""
 
+    counts_unattended: bool = False
+    """Whether outputs count where its attention mask is 0, so that no engine may pass over these tokens as padding."""
+
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check a request's options and say what it is run for; raises InvalidInput, naming the option."""
         ...
+
+    def graphs(self) -> tuple[GraphSpec, ...]:
+        """Say which ONNX graphs its network is run as: of two towers one for each; none where only torch runs it."""
+        return (GraphSpec("model", self.output, self.inputs),) if self.output else ()
+
+    def feed(self, batch: Batch) -> Batch:
+        """Give what an ONNX graph takes of a batch, in numbers as the network itself takes them."""
+        return batch
+
+    def probes(self) -> list[tuple[dict[str, Any], Item]]:
+        """Give items of its other modalities to compare engines with, each after the options that say what it is."""
+        return []
 
     def example(self, text: str) -> Item:
         """Make an item for the first task out of a text, to measure and to compare with."""
@@ -171,6 +198,16 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give the device's memory back."""
+        ...
+
+
+@runtime_checkable
+class Packs(Protocol):
+    """An engine that may run batches without padding, so that only the real tokens of a batch cost anything."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether it does so with the network it has."""
         ...
 
 

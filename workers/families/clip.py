@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from infinity_pool.broker.messages import Item
-from infinity_pool.workers.interface import Claim, Family, ModelFiles, Rows
+from infinity_pool.workers.interface import Batch, Claim, Family, GraphSpec, ModelFiles, Rows
+from infinity_pool.workers.media.images import noise
 from infinity_pool.workers.media.pixels import Pixels, read_pixels
 from infinity_pool.workers.media.towers import TwoTowers, read_text_tower
 from infinity_pool.workers.text.modules import modules_of
 
 _ARCHITECTURES = {"clip": "CLIPModel", "siglip": "SiglipModel"}
 """By model_type; SigLIP 2 of fixed resolution says `siglip` too, the one of any resolution `siglip2`."""
+
+_PROBES = ((64, 48), (301, 401))  # width and height of the images by which engines are compared
+_OUTPUTS = {"clip": ("text_embeds", "image_embeds"), "siglip": ("pooler_output", "pooler_output")}
+"""What the ONNX graphs of the two towers call their outputs, as optimum exports them, by model_type."""
 
 
 def serves(files: ModelFiles) -> Claim:
@@ -40,6 +45,7 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
             "pixels": read_pixels(files, vision.image_size),
             "patches": (vision.image_size // vision.patch_size) ** 2,
             "pads_to_limit": config.model_type == "siglip",
+            "outputs": _OUTPUTS[config.model_type],
         }
     )
 
@@ -57,9 +63,10 @@ class Clip(TwoTowers):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        self.pads_to_limit = files.extra["pads_to_limit"]
+        self.pads_to_limit = self.counts_unattended = files.extra["pads_to_limit"]
         self._pixels = Pixels(files.extra["pixels"])
         self._patches: int = files.extra["patches"]
+        self._text_output, self._image_output = files.extra["outputs"]
 
     def prepare_media(self, items: Sequence[Item]) -> Rows:
         """Decode, resize and crop images; each counts as many tokens as it has patches."""
@@ -67,10 +74,32 @@ class Clip(TwoTowers):
         lengths = np.full(len(items), self._patches, np.int32)
         return Rows(lengths, {}, {self.media_input: pixels}, np.zeros(len(items), np.bool_))
 
+    def graphs(self) -> tuple[GraphSpec, ...]:
+        """Give each tower, under the name that optimum gives it."""
+        text = tuple(name for name in self.inputs if name != self.media_input)
+        return (
+            GraphSpec("text_model", self._text_output, text),
+            GraphSpec("vision_model", self._image_output, (self.media_input,)),
+        )
+
+    def feed(self, batch: Batch) -> Batch:
+        """Give pixels as numbers of the processor's scale."""
+        if self.media_input not in batch:
+            return batch
+        pixels = batch[self.media_input].astype(np.float32)
+        return batch | {self.media_input: pixels * self._pixels.scale + self._pixels.offset}
+
+    def probes(self) -> list[tuple[dict[str, Any], Item]]:
+        """Give two images."""
+        return [({"modality": "image"}, noise(width, height)) for width, height in _PROBES]
+
     def call(self, network: Any, inputs: dict[str, Any]) -> Any:
-        """Run the tower that the batch is for; pixels become numbers of the processor's scale here, on the device."""
+        """Run the tower that the batch is for; bytes become numbers of the processor's scale here, on the device."""
         if self.media_input not in inputs:
             return network.get_text_features(**inputs).pooler_output
-        pixels = inputs[self.media_input].float()
-        scale, offset = (pixels.new_tensor(array.tolist()) for array in (self._pixels.scale, self._pixels.offset))
-        return network.get_image_features(pixel_values=pixels * scale + offset).pooler_output
+        pixels = inputs[self.media_input]
+        if not pixels.is_floating_point():
+            pixels = pixels.float()
+            scale, offset = (pixels.new_tensor(array.tolist()) for array in (self._pixels.scale, self._pixels.offset))
+            pixels = pixels * scale + offset
+        return network.get_image_features(pixel_values=pixels).pooler_output

@@ -135,6 +135,16 @@ def surroundings(folder: Path) -> Iterator[None]:
         raise InvalidInput(f"nothing can be kept in {folder}: {reason}", param="cache_dir") from error
 
 
+def keep_newest(folder: Path, most: int) -> None:
+    """Remove the oldest files of a folder until the others have at most so many bytes together."""
+    files = [(path.stat(), path) for path in folder.iterdir() if path.is_file()]
+    kept = 0
+    for stat, path in sorted(files, key=lambda one: -one[0].st_mtime):
+        kept += stat.st_size
+        if kept > most:
+            path.unlink(missing_ok=True)
+
+
 def throw_away(folder: Path, since: float) -> None:
     """Remove what was kept in `folder` before `since`, in seconds of the epoch; the lock stays for who waits at it."""
     for path in folder.iterdir():

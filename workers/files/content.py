@@ -18,12 +18,18 @@ _WEIGHTS = re.compile(r"(?P<folder>\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(
 HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 """Weights that bge-m3 has beside those of its network."""
 
-GRAPHS = ("onnx/model.onnx", "model.onnx")
-"""The ONNX files that hold a model itself, in order; every other one is a variant of it, quantised or for one chip."""
+_VARIANTS = ("quantized", "int8", "quint8_avx2", "qint8_avx512_vnni", "qint8_avx512", "qint8_arm64", "uint8")
+_TOWERS = ("text_model", "vision_model")
 
-_INT8 = ("quantized", "int8", "quint8_avx2", "qint8_avx512_vnni", "qint8_avx512", "qint8_arm64", "uint8")
-INT8_GRAPHS = tuple(f"{folder}model_{name}.onnx" for folder in ("onnx/", "") for name in _INT8)
-"""The ONNX files that hold a model in int8, in order: first those that suit every processor."""
+
+def whole_files(graph: str = "model") -> tuple[str, ...]:
+    """Give the ONNX files that may hold a graph itself, in order; others are variants, quantised or for one chip."""
+    return f"onnx/{graph}.onnx", f"{graph}.onnx"
+
+
+def int8_files(graph: str = "model") -> tuple[str, ...]:
+    """Give the ONNX files that may hold a graph in int8, in order: first those that suit every processor."""
+    return tuple(f"{folder}{graph}_{name}.onnx" for folder in ("onnx/", "") for name in _VARIANTS)
 
 
 def definition(names: Iterable[str]) -> list[str]:
@@ -55,7 +61,7 @@ def _weights(names: Iterable[str]) -> list[str]:
     return [match[0] for match in found if match["kind"] == "safetensors" or match["folder"] not in safe]
 
 
-def own_graph(names: Iterable[str], wanted: Iterable[str] = GRAPHS) -> list[str]:
+def own_graph(names: Iterable[str], wanted: Iterable[str] = whole_files()) -> list[str]:
     """Choose the first of the ONNX files that are wanted, with the files of its weights; empty if there is none."""
     names = set(names)
     for name in wanted:
@@ -65,10 +71,13 @@ def own_graph(names: Iterable[str], wanted: Iterable[str] = GRAPHS) -> list[str]
 
 
 def graphs_for(names: Iterable[str], onnx_file: str = "", quantised: bool = False) -> list[str]:
-    """Choose all ONNX files that may be looked at, where one of them or int8 is asked for."""
+    """Choose all ONNX files that may be looked at, where one or int8 is asked for; two towers rather than a whole."""
     names = list(names)
-    more = own_graph(names, (onnx_file,)) + (own_graph(names, INT8_GRAPHS) if quantised else [])
-    return sorted({*own_graph(names), *more})
+    towers = all(own_graph(names, (*whole_files(graph), *int8_files(graph))) for graph in _TOWERS)
+    found = own_graph(names, (onnx_file,))
+    for graph in _TOWERS if towers else ("model",):
+        found += own_graph(names, whole_files(graph)) + (own_graph(names, int8_files(graph)) if quantised else [])
+    return sorted({*found})
 
 
 def file_names(folder: Path) -> list[str]:

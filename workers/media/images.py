@@ -37,6 +37,16 @@ def open_image(data: Any, item: int) -> Any:
         raise InvalidInput(_explained(error), item=item) from error
 
 
+def noise(width: int, height: int) -> bytes:
+    """Give a PNG file of noise, always the same, to compare what two programs make of it."""
+    from PIL import Image
+
+    file = BytesIO()
+    numbers = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(numbers).save(file, "PNG")
+    return file.getvalue()
+
+
 def check_size(size: Sequence[int], what: str = "has") -> None:
     """Refuse more pixels than MAX_PIXELS."""
     width, height = size

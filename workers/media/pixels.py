@@ -7,6 +7,7 @@ From an image to the square of numbers that a vision tower takes, exactly as the
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.media.images import check_size, open_image
+from infinity_pool.workers.media.images import check_size, noise, open_image
 
 _TOLERANCE = 1e-5
 _PROBES = ((64, 48), (500, 130), (301, 401))  # width and height of the images that both processors see
@@ -122,18 +123,13 @@ def _rules(processor: Any) -> Rules:
 
 def _difference(processor: Any, pixels: Pixels) -> float:
     """Give the greatest difference of any pixel of some noisy images, infinite where the shapes differ."""
-    from io import BytesIO
-
     from PIL import Image
 
-    noise = np.random.default_rng(0)
     worst = 0.0
     for width, height in _PROBES:
-        image = Image.fromarray(noise.integers(0, 256, (height, width, 3), np.uint8))
-        file = BytesIO()
-        image.save(file, "PNG")
-        theirs = np.asarray(processor(image, return_tensors="np")["pixel_values"])
-        ours = pixels.prepare([file.getvalue()]) * pixels.scale + pixels.offset
+        file = noise(width, height)
+        theirs = np.asarray(processor(Image.open(BytesIO(file)), return_tensors="np")["pixel_values"])
+        ours = pixels.prepare([file]) * pixels.scale + pixels.offset
         if theirs.shape != ours.shape:
             return float("inf")
         worst = max(worst, float(np.abs(theirs - ours).max()))

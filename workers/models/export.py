@@ -9,7 +9,7 @@ from typing import NamedTuple
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.engines.onnx import OnnxEngine
 from infinity_pool.workers.files.cache import surroundings, whole_folder
-from infinity_pool.workers.files.content import definition, file_names, has_weights, network_weights
+from infinity_pool.workers.files.content import definition, file_names, has_weights, network_weights, whole_files
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.models.loading import LoadedModel, load_model
@@ -19,7 +19,6 @@ from infinity_pool.workers.networks.probes import worst_cosine
 from infinity_pool.workers.networks.quantise import SCHEMES, quantise
 from infinity_pool.workers.settings import ModelSettings
 
-_GRAPH = "onnx/model.onnx"
 _BESIDE = ("README", "LICENSE", "LICENCE", "NOTICE")  # what a copy has to bring along
 
 
@@ -52,8 +51,8 @@ def export_model(settings: ModelSettings, out: Path, level: str, processor: str,
     why = with_optimum.why_not(source.family)
     with surroundings(out.parent), tempfile.TemporaryDirectory() as scratch, whole_folder(out) as folder:
         _copy(source.files, folder)
-        graph = (_by_ourselves if why else _by_optimum)(source, Path(scratch), level, work)
-        _place(_quantised(graph, Path(scratch), processor, work), folder / _GRAPH)
+        for name, graph in (_by_ourselves if why else _by_optimum)(source, Path(scratch), level, work).items():
+            _place(_quantised(graph, Path(scratch), processor, work), folder / whole_files(name)[0])
         made = _load(settings, folder, progress)
         cosine = worst_cosine(made.engine, source.engine, source.family)
     maker = "torch.onnx" if why else with_optimum.name()
@@ -77,29 +76,34 @@ def _copy(files: ModelFiles, folder: Path) -> None:
         shutil.copy(files.path / name, folder / name)
 
 
-def _by_optimum(source: LoadedModel, scratch: Path, level: str, work: _Work) -> Path:
+def _by_optimum(source: LoadedModel, scratch: Path, level: str, work: _Work) -> dict[str, Path]:
     work.progress(f"exporting with {with_optimum.name()}", None)
-    return with_optimum.make_graph(source.files, source.family, scratch, level)
+    (spec,) = source.family.graphs()
+    return {spec.name: with_optimum.make_graph(source.files, source.family, scratch, level)}
 
 
-def _by_ourselves(source: LoadedModel, scratch: Path, level: str, work: _Work) -> Path:
+def _by_ourselves(source: LoadedModel, scratch: Path, level: str, work: _Work) -> dict[str, Path]:
     engine = load_model(dataclasses.replace(work.settings, engine="onnx"), "cpu", work.progress).engine
     assert isinstance(engine, OnnxEngine)
     if engine.dtype != "float32":
         raise InvalidInput(f"the model's own graph is {engine.dtype}, and nothing is made of that", param="model")
-    if not level:
-        return engine.graph
-    work.progress(f"optimising ({level})", None)
-    optimise(engine.graph, scratch / "optimised.onnx", level, source.files.config)
-    return scratch / "optimised.onnx"
+    made = {}
+    for graph in engine.graphs:
+        made[graph.spec.name] = graph.path
+        if level:
+            work.progress(f"optimising ({level})", None)
+            made[graph.spec.name] = scratch / f"optimised_{graph.spec.name}.onnx"
+            optimise(graph.path, made[graph.spec.name], level, source.files.config)
+    return made
 
 
 def _quantised(graph: Path, scratch: Path, processor: str, work: _Work) -> Path:
     if not processor:
         return graph
     work.progress(f"quantising ({processor})", None)
-    quantise(graph, scratch / "quantised.onnx", SCHEMES[processor])
-    return scratch / "quantised.onnx"
+    target = scratch / f"quantised_{graph.name}"
+    quantise(graph, target, SCHEMES[processor])
+    return target
 
 
 def _place(graph: Path, target: Path) -> None:

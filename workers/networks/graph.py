@@ -8,11 +8,13 @@ import onnx
 
 from infinity_pool.broker.errors import InvalidInput
 
-_OUTPUTS = {"last_hidden_state": ("token_embeddings",)}
-"""Other names that an output goes by; any name will do if the output has as many axes."""
+_OUTPUTS = {"last_hidden_state": ("token_embeddings",), "pooler_output": ("text_embeds", "image_embeds")}
+"""Other names that an output goes by."""
 
-_AXES = {"last_hidden_state": 3, "logits": 2}
+_AXES = {"last_hidden_state": 3, "logits": 2, "text_embeds": 2, "image_embeds": 2, "pooler_output": 2}
 _MEANING = {"last_hidden_state": "vector for each token", "logits": "score for each item"}
+_BY_ANY_NAME = _MEANING.keys()
+"""Outputs of which there is one with as many axes; a tower may also give vectors that are not projected."""
 
 _QUANTISED = {
     "DequantizeLinear",
@@ -44,7 +46,7 @@ class Graph(NamedTuple):
     def fault(self, known: Sequence[str], any_dtype: bool) -> str | None:
         """Say what keeps it from giving the network's own output for these inputs, in float32; None if nothing does."""
         if self.output is None:
-            return f"gives no {_MEANING[self.wanted]}"
+            return f"gives no {_MEANING.get(self.wanted, self.wanted)}"
         if strange := sorted(set(self.inputs) - set(known)):
             return f"takes {', '.join(strange[:3])}, which no text has"
         return None if any_dtype or self.dtype == "float32" else f"is {self.dtype}, not float32"
@@ -58,7 +60,7 @@ def look(path: Path, wanted: str) -> Graph:
         raise InvalidInput(f"{path} is no ONNX file: {error}", param="model") from error
     stored = {tensor.name for tensor in graph.initializer}
     ranks = {node.name: len(node.type.tensor_type.shape.dim) for node in graph.output}
-    names = (wanted, *_OUTPUTS.get(wanted, ()), *ranks)
+    names = (wanted, *_OUTPUTS.get(wanted, ()), *(ranks if wanted in _BY_ANY_NAME else ()))
     named = [name for name in names if ranks.get(name) == _AXES[wanted]]
     inputs = tuple(node.name for node in graph.input if node.name not in stored)
     return Graph(inputs, named[0] if named else None, wanted, _dtype(graph))

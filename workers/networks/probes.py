@@ -1,8 +1,10 @@
 """How near the outputs of two engines are, on texts of several lengths, alone and padded."""
 
+from typing import Any
+
 import numpy as np
 
-from infinity_pool.broker.messages import Array
+from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Engine, Family
 
 _SENTENCE = "Il pleut sur la ville; the quick brown fox jumps over 12 lazy dogs, and nobody (not even she) minded! "
@@ -14,9 +16,11 @@ _PROBES = (
 
 
 def probe_batches(family: Family) -> list[Batch]:
-    """Prepare some texts for a family's first task."""
-    head = family.head(family.tasks[0], {})
-    return [family.collate([family.prepare(head, [*map(family.example, texts)], {})]) for texts in _PROBES]
+    """Prepare some texts for a family's first task, and what it has of other modalities."""
+    wanted: list[tuple[dict[str, Any], list[Item]]] = [({}, [*map(family.example, texts)]) for texts in _PROBES]
+    wanted += [(options, [item]) for options, item in family.probes()]
+    task = family.tasks[0]
+    return [family.collate([family.prepare(family.head(task, options), items, options)]) for options, items in wanted]
 
 
 def outputs(engine: Engine, batches: list[Batch], family: Family) -> list[Array]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.engines.onnx import OnnxEngine
 from infinity_pool.workers.files.content import graphs_for, own_graph
 from infinity_pool.workers.interface import Engine
+from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.loading import load_model
 from infinity_pool.workers.settings import ModelSettings
@@ -42,7 +44,14 @@ def exported(folder: Path, tmp_path: Path) -> Path:
 
 def graph_file(engine: Engine) -> str:
     assert isinstance(engine, OnnxEngine)
-    return str(engine.graph)
+    (graph,) = engine.graphs
+    return str(graph.path)
+
+
+def facts_of(found: build.Found) -> dict[str, Any]:
+    """Give what is known of the only graph."""
+    about = found.files.extra["onnx"]
+    return {**about, **about["graphs"]["model"]}
 
 
 def test_the_names_a_graph_may_have() -> None:
@@ -75,7 +84,7 @@ def test_int8_is_made_where_the_model_has_none(folder: Path, caplog: pytest.LogC
         family, engine = load_here(folder, "onnx", dtype="int8")
 
     assert engine.dtype == "int8"
-    assert [path.name for path in Path(graph_file(engine)).parent.glob("*.onnx*")] == ["int8.onnx"]
+    assert [path.name for path in Path(graph_file(engine)).parent.glob("*.onnx*")] == ["model_int8.onnx"]
     assert re.search(
         r"running an export, which is int8; its cosine to float32 is at least [01]\.\d{4}$", caplog.text, re.M
     )
@@ -88,7 +97,7 @@ def test_a_models_own_int8_graph_is_run_where_int8_is_wanted(folder: Path, expor
 
     found = prepare_here(folder, "onnx", "int8")
 
-    facts = found.files.extra["onnx"]
+    facts = facts_of(found)
     assert (facts["graph"], facts["own"], facts["dtype"]) == ("model_quantized.onnx", True, "int8")
     assert 0.98 < facts["cosine"] < 1
     assert not list((found.files.built / "onnx").glob("*.onnx"))
@@ -100,7 +109,7 @@ def test_a_graph_alone_can_be_quantised(folder: Path, exported: Path) -> None:
 
     _, engine = load_here(folder, "onnx", dtype="int8")
 
-    assert (engine.dtype, Path(graph_file(engine)).name) == ("int8", "int8.onnx")
+    assert (engine.dtype, Path(graph_file(engine)).name) == ("int8", "model_int8.onnx")
 
 
 def test_int8_alone_has_nothing_to_be_compared_with(
@@ -121,7 +130,7 @@ def test_the_graph_that_is_named_is_run(folder: Path, exported: Path) -> None:
     quantize_dynamic(exported, folder / "model_small.onnx", weight_type=QuantType.QInt8)
 
     family, engine = load_here(folder, "onnx", onnx_file="model_O3.onnx")
-    small = prepare_here(folder, "onnx", onnx_file="model_small.onnx").files.extra["onnx"]
+    small = facts_of(prepare_here(folder, "onnx", onnx_file="model_small.onnx"))
 
     assert graph_file(engine) == str(folder / "model_O3.onnx")
     np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
@@ -285,8 +294,10 @@ def test_one_cpu_is_enough(folder: Path, exported: Path) -> None:
     code = (
         "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
         "from pathlib import Path;"
-        "from infinity_pool.workers.engines.onnx import OnnxEngine;"
-        "OnnxEngine(Path(sys.argv[1]), 'last_hidden_state', 'cpu', 'float32');"
+        "from infinity_pool.workers.interface import GraphSpec;"
+        "from infinity_pool.workers.networks.providers import Runtime;"
+        "from infinity_pool.workers.networks.sessions import OnnxGraph;"
+        "OnnxGraph(Path(sys.argv[1]), GraphSpec('model', 'last_hidden_state', ()), Runtime('cpu', 'float32'));"
         "print(len(os.listdir('/proc/self/task')))"
     )
 

@@ -172,11 +172,6 @@ def test_no_processor(tmp_path: Path) -> None:
         load_here(tmp_path)
 
 
-def test_onnx_is_refused_for_now(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="torch only"):
-        load_here(save_clip(tmp_path), "onnx")
-
-
 def test_one_tower_alone_is_not_claimed(model: Model, tmp_path: Path) -> None:
     files = locate(ModelSettings(model=str(model[0])), ignore_progress)
     assert detect(files) == "clip"
