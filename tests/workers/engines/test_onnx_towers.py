@@ -28,11 +28,6 @@ def vectors(family: Family, engine: Engine) -> Array:
     """Give the vectors of some texts and images, in one batch and alone."""
     jobs: list[tuple[str, list[Any]]]
     jobs = [("text", TEXTS), ("text", TEXTS[1:2]), ("image", IMAGES), ("image", IMAGES[:1])]
-        ("text", TEXTS),
-        ("text", TEXTS[1:2]),
-        ("image", IMAGES),
-        ("image", IMAGES[:1]),
-    ]
     return np.concatenate([run(family, engine, "embed", items, modality=modality) for modality, items in jobs])
 
 
