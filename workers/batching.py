@@ -17,6 +17,9 @@ BULK_SHARE = 0.2
 MAX_WASTE = 0.05
 """Padding over padded tokens at which a batch stops growing, unless a batch of its own would cost more."""
 
+MAX_SPREAD = 4
+"""Padded tokens of a packed batch over its budget, at most: that much room its outputs take, laid out by texts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -24,11 +27,17 @@ class Budget:
     How large a batch may be.
 
     `tokens` bounds its padded tokens; `overhead` is what the mere running of a batch costs, in tokens: padding up to
-    that is cheaper than another batch. Both are measured at warm-up.
+    that is cheaper than another batch. Both are measured at warm-up. Where batches are `packed` there is no padding,
+    and `tokens` bounds the real ones.
     """
 
     tokens: int
     overhead: int = 0
+    packed: bool = False
+
+    def cost(self, items: int, tokens: int, longest: int) -> int:
+        """Give how many tokens the network runs for some items that have so many, and of which one is the longest."""
+        return tokens if self.packed else longest * items
 
 
 class Entry(NamedTuple, Generic[T]):
@@ -131,9 +140,10 @@ class Batcher(Generic[T]):
 
     def _account(self, lane: Lane, entries: list[Entry[T]], riders: list[Entry[T]]) -> None:
         ridden = sum(entry.length for entry in riders)
-        self._tokens[lane] -= sum(entry.length for entry in entries)
+        real = sum(entry.length for entry in entries)
+        self._tokens[lane] -= real
         self._tokens["bulk"] -= ridden
-        cost = entries[-1].length * len(entries) + self.budget.overhead
+        cost = self.budget.cost(len(entries), real, entries[-1].length) + self.budget.overhead
         contested = self._tokens["bulk"] or ridden or lane == "bulk"
         if not contested:
             self._owed = 0.0
@@ -164,5 +174,7 @@ class Batcher(Generic[T]):
         return low, high
 
     def _fits(self, padded: int, real: int) -> bool:
+        if self.budget.packed:
+            return real <= self.budget.tokens and padded <= MAX_SPREAD * self.budget.tokens
         waste = padded - real
         return padded <= self.budget.tokens and (waste <= self.budget.overhead or waste <= MAX_WASTE * padded)

@@ -8,6 +8,7 @@ import numpy as np
 
 from infinity_pool.broker.consumer import Delivery
 from infinity_pool.broker.messages import Array, Job
+from infinity_pool.workers.batching import Budget
 from infinity_pool.workers.interface import Head, Rows
 
 
@@ -66,6 +67,14 @@ def gather(units: list[Unit]) -> tuple[list[Unit], list[Rows]]:
     return ordered, [group[0].rows.select([unit.place for unit in group]) for group in sets.values()]
 
 
-def padded_tokens(units: list[Unit]) -> int:
-    """Give the tokens of a batch, padding included."""
-    return max(int(unit.rows.lengths[unit.place]) for unit in units) * len(units)
+class Size(NamedTuple):
+    """A batch's tokens: its items' own, and those that go through the network, with padding if there is any."""
+
+    real: int
+    run: int
+
+
+def size_of(units: list[Unit], budget: Budget) -> Size:
+    """Give the tokens of a batch that is run under a budget."""
+    lengths = [int(unit.rows.lengths[unit.place]) for unit in units]
+    return Size(sum(lengths), budget.cost(len(lengths), sum(lengths), max(lengths)))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.batching import Budget
 from infinity_pool.workers.devices import kind_of
-from infinity_pool.workers.interface import Batch, Engine, Family, Rows
+from infinity_pool.workers.interface import Batch, Engine, Family, Packs, Rows
 
 _LENGTH = 32  # tokens of the texts that are run
 _GOOD_ENOUGH = 0.97  # of the best throughput
@@ -40,7 +40,8 @@ def warm_up(family: Family, engine: Engine, wanted: str) -> Measured:
     best = max(tokens / seconds for tokens, seconds in points)
     enough = next(point for point in points if point[0] / point[1] >= _GOOD_ENOUGH * best)
     tokens, seconds = points[-1] if fixed else enough
-    return Measured(Budget(fixed or max(tokens, _floor(points)), _overhead(points)), tokens / seconds)
+    packed = isinstance(engine, Packs) and engine.packed
+    return Measured(Budget(fixed or max(tokens, _floor(points)), _overhead(points), packed), tokens / seconds)
 
 
 def _floor(points: list[tuple[int, float]]) -> int:

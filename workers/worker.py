@@ -14,7 +14,7 @@ from infinity_pool.broker.messages import Array, Failure, Reply, Result
 from infinity_pool.workers.allowance import Allowance
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.faults import DeviceLost, OutOfMemory
-from infinity_pool.workers.held import Held, Unit, gather, padded_tokens
+from infinity_pool.workers.held import Held, Unit, gather, size_of
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.interface import Engine, Family, Rows
 from infinity_pool.workers.meter import Meter
@@ -31,7 +31,8 @@ class Worker:
     """
     Runs what it is given until it is told that no more will come.
 
-    The network runs in a thread of its own; everything else is on the event loop, in steps of a take or a batch.
+    The network runs in a thread for each of the batches in flight; everything else is on the event loop, in steps of a
+    take or a batch.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Worker:
         self._meter = meter
         self._device = device or Unshared()
         self._in_flight = in_flight
-        self._thread = ThreadPoolExecutor(1, "engine")
+        self._threads = ThreadPoolExecutor(in_flight, "engine")
         self._some = asyncio.Event()  # units are in line, or the end has come
         self._answers: list[tuple[Held, Reply]] = []
         self._to_answer = asyncio.Event()
@@ -93,7 +94,7 @@ class Worker:
             await self._run_batches()
             self._to_answer.set()
             await answering
-        self._thread.shutdown()
+        self._threads.shutdown()
 
     def end(self) -> None:
         """Have `run` return once all that is held is answered; no more will be accepted."""
@@ -205,7 +206,7 @@ class Worker:
         self._meter.starts(units)
         started = time.perf_counter()
         try:
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)
+            outputs = await asyncio.get_running_loop().run_in_executor(self._threads, self._forward, rows)
         except DeviceLost:
             raise  # the next process will have the jobs, and a device
         except Exception as error:  # noqa: BLE001 - whatever the network raises is answered, not lost
@@ -220,7 +221,7 @@ class Worker:
 
     async def _halve(self, units: list[Unit], error: Exception) -> None:
         if isinstance(error, OutOfMemory):
-            self._allowance.was_too_much(padded_tokens(units))
+            self._allowance.was_too_much(size_of(units, self._batcher.budget).run)
             self._batcher.budget = self._allowance.now
         if len(units) == 1:
             self._fail(units[0].held, _as_ours(error, units[0].item))

@@ -33,6 +33,27 @@ def test_like_lengths_share_a_budget(costs: list[int], overhead: int, expected: 
     assert batches(costs, Budget(10, overhead)) == expected
 
 
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([3, 4, 3], [[3, 3, 4]]),  # what would be padding costs nothing
+        ([1, 1, 7, 9], [[1, 1, 7], [9]]),
+        ([30, 1, 1], [[30], [1, 1]]),  # longer than the budget
+        ([1] * 5 + [5], [[1, 1, 1, 1, 1, 5]]),
+        ([1] * 9 + [7], [[1] * 9, [7]]),
+        ([1] * 2 + [15] + [1], [[1] * 3, [15]]),
+    ],
+)
+def test_packed_batches_are_as_large_as_their_tokens(costs: list[int], expected: list[list[int]]) -> None:
+    assert batches(costs, Budget(10, packed=True)) == expected
+
+
+def test_a_packed_batch_is_laid_out_in_bounded_room() -> None:
+    taken = batches([1] * 60 + [40], Budget(100, packed=True))
+
+    assert [len(batch) for batch in taken] == [60, 1]  # 61 items of 40 tokens are more than four times the budget
+
+
 def test_nothing_is_lost_and_nothing_wasted() -> None:
     rng = random.Random(1)
     costs = [max(1, min(256, int(rng.lognormvariate(3.7, 0.9)))) for _ in range(2000)]

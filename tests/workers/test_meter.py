@@ -7,6 +7,7 @@ import pytest
 
 from infinity_pool.broker.consumer import Delivery
 from infinity_pool.broker.messages import Job
+from infinity_pool.workers.batching import Budget
 from infinity_pool.workers.held import Held, Unit
 from infinity_pool.workers.interface import Rows
 from infinity_pool.workers.meter import Meter
@@ -21,7 +22,7 @@ def batch(*lengths: int) -> list[Unit]:
 
 
 def test_the_speed_is_that_of_a_busy_device() -> None:
-    meter = Meter("m", lambda: 0, 1000.0, 100)
+    meter = Meter("m", lambda: 0, 1000.0, Budget(100))
     for _ in range(50):
         meter.ran(batch(5), 0.05)  # 100 tokens/s: an idle worker, and one short text at a time
     assert meter.tokens_per_second == 1000.0
@@ -49,3 +50,12 @@ def test_a_batch_that_never_ends_is_noticed_whoever_waits_for_it(monkeypatch: py
     meter.woke()
     held, now = 1, 11.0
     assert meter.stalled() == 1.0
+
+
+@pytest.mark.parametrize(("packed", "padding"), [(False, 20.0), (True, 0.0)])
+def test_a_packed_batch_has_no_padding(packed: bool, padding: float) -> None:
+    meter = Meter("m", lambda: 0, 1000.0, Budget(100, packed=packed))
+
+    meter.ran(batch(10, 20, 10), 0.08)
+
+    assert f'infinity_worker_padding_tokens_total{{model="m"}} {padding}' in meter.exposition().decode()

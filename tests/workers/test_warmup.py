@@ -27,6 +27,15 @@ class Timed(DummyEngine):
         return super().run(batch, reduce)
 
 
+class PackingEngine(DummyEngine):
+    packed = True
+
+
+def test_the_budget_of_an_engine_that_packs_counts_no_padding() -> None:
+    assert warm_up(FAMILY, PackingEngine(), "64").budget.packed
+    assert not warm_up(FAMILY, DummyEngine(), "64").budget.packed
+
+
 @pytest.mark.parametrize(("each", "budget"), [(0.002, 16 * TEXT_TOKENS), (0.04, 256)])  # a moment's work, or a wait
 def test_a_device_that_large_batches_do_not_help_gets_small_ones(each: float, budget: int) -> None:
     measured = warm_up(FAMILY, Timed(0.0, each), "auto")

@@ -1,4 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,8 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.workers.engines.torch import TorchEngine
 from infinity_pool.workers.interface import Engine
 from infinity_pool.workers.models.choices import engine_module, make_family
+from infinity_pool.workers.networks.packing import VARLEN
 from tests.tiny_models import pooling, save_modules, save_network
 from tests.workers.conftest import embed, load_here, prepare_here
 
@@ -79,3 +83,62 @@ def test_a_runtime_of_another_engine_is_refused(folder: Path) -> None:
 
     with pytest.raises(InvalidInput, match="the torch engine has no device 'tensorrt:0'; the onnx engine has"):
         engine_module("torch").load(files, make_family("sentence_transformer", files), "tensorrt:0", "auto")
+
+
+@pytest.mark.filterwarnings("ignore")  # compilers warn of themselves
+def test_compiled_it_gives_the_same_vectors(folder: Path) -> None:
+    family, engine = load_here(folder)
+    assert isinstance(engine, TorchEngine)
+    expected = embed(family, engine, TEXTS)
+
+    engine.compile(backend="eager")  # what is traced is the same for every one of them
+
+    np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
+
+
+def test_what_is_packed_is_compiled_behind_the_packing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family, engine = load_here(folder)
+    assert isinstance(engine, TorchEngine)
+    assert engine.pack(VARLEN)
+    shapes: list[tuple[int, ...]] = []
+
+    def compiled(function: Any, dynamic: bool, backend: str) -> Any:
+        def run(**inputs: Any) -> Any:
+            shapes.append(tuple(inputs["input_ids"].shape))
+            return function(**inputs)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    engine.compile()
+    shapes.clear()
+    embed(family, engine, ["a", "a"])
+
+    assert shapes == [(1, 6)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_compiled_is_refused_with_the_reason(folder: Path) -> None:
+    def backend(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no C++ compiler\nand more")
+
+    _, engine = load_here(folder)
+    assert isinstance(engine, TorchEngine)
+
+    with pytest.raises(InvalidInput, match="this model cannot be compiled: it fails: BackendCompilerFailed") as caught:
+        engine.compile(backend=backend)
+
+    assert caught.value.param == "compile"
+
+
+def test_two_threads_get_each_their_own(folder: Path) -> None:
+    family, engine = load_here(folder)
+    assert isinstance(engine, TorchEngine)
+    expected = [embed(family, engine, [text]) for text in TEXTS]
+    assert engine.pack(VARLEN)
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda text: embed(family, engine, [text]), TEXTS * 10))
+
+    for place, vectors in enumerate(found):
+        np.testing.assert_allclose(vectors, expected[place % len(TEXTS)], atol=1e-5)
