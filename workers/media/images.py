@@ -64,7 +64,8 @@ def _decoded(data: bytes) -> Any:
         shallow = _shallow(image)
         if shallow is not image:  # made anew, so without the EXIF that says how to turn it
             shallow.info["exif"] = image.getexif().tobytes()
-        return ImageOps.exif_transpose(shallow).convert("RGB")
+        ImageOps.exif_transpose(shallow, in_place=True)
+        return shallow if shallow.mode == "RGB" else shallow.convert("RGB")  # no copies: each is 200 MB at most
 
 
 def _shallow(image: Any) -> Any:

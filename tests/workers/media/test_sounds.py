@@ -1,6 +1,7 @@
 """What callers send as sounds: decoded right, or refused by name."""
 
 import itertools
+import os
 import struct
 from contextlib import suppress
 from typing import Any
@@ -56,7 +57,7 @@ def test_channels_are_mixed_down() -> None:
     np.testing.assert_allclose(samples(sound(stereo)), stereo.mean(axis=1), atol=1e-7)
 
 
-@pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000, 44_101])
+@pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000, 44_101, 768_000])
 def test_any_rate(rate: int) -> None:
     times = np.arange(rate // 2) / rate
     read = samples(sound(np.sin(2 * np.pi * 440 * times).astype(np.float32), rate))
@@ -97,6 +98,7 @@ def test_a_recording_that_did_not_know_its_length() -> None:
 
 
 WHOLE = sound(tone(0.5), subtype="PCM_16")
+FLAC = sound(tone(0.5), kind="FLAC", subtype="PCM_16")
 
 
 @pytest.mark.parametrize(
@@ -104,20 +106,29 @@ WHOLE = sound(tone(0.5), subtype="PCM_16")
     [
         (b"", "no sound"),
         (b"hello, this is no sound at all", "no sound"),
-        (b"RIFF\x00\x00\x00\x00WAVE", "no sound"),
-        (WHOLE[:40], "no sound"),
+        (b"RIFF\x00\x00\x00\x00WAVE", "broken sound"),
+        (WHOLE[:40], "broken sound"),
         (WHOLE[:3000], "is cut off"),
-        (sound(tone(0.5), kind="FLAC", subtype="PCM_16")[:2000], "no sound"),
-        (sound(tone(0.5), kind="OGG", subtype="VORBIS")[:3000], "no sound"),
+        (sound(tone(0.5), kind="FLAC", subtype="PCM_16")[:2000], "is a broken sound, or one that is cut off"),
+        (sound(tone(0.5), kind="OGG", subtype="VORBIS")[:3000], "is cut off: it has no last page"),
+        (sound(tone(0.5), kind="OGG", subtype="VORBIS")[:-100], "is cut off"),
+        (sound(tone(0.5), kind="OGG", subtype="OPUS")[:-1000], "is cut off"),
         (sound(tone(0.5), kind="AIFF", subtype="PCM_16")[:3000], "is cut off"),
+        (sound(tone(0.5), kind="W64", subtype="PCM_16")[:3000], "is cut off"),
+        (sound(tone(0.5), kind="RF64", subtype="PCM_16")[:3000], "is cut off"),
+        (sound(tone(0.5), kind="MP3", subtype="MPEG_LAYER_III")[:-500], "is cut off, or broken: it has 6 of 9 frames"),
         (sound(tone(0.5), kind="AU", subtype="PCM_16"), "is AU, and only"),
         (sound(np.zeros((0, 1), np.float32)), "holds no sound"),
         (sound(np.array([0.1, np.nan, 0.2], np.float32)), "no numbers"),
         (sound(np.array([0.1, np.inf, 0.2], np.float32)), "no numbers"),
+        (sound(np.array([0.1, 1e30, 0.2], np.float32)), r"samples of up to 1.0e\+30"),
+        (FLAC[:21] + bytes([FLAC[21] & 0xF0]) + bytes(4) + FLAC[26:], "does not say how long it is"),
+        (header(rate=1), "has 1 samples a second"),
+        (header(rate=768_001), "has 768001 samples a second"),
         (header(rate=10), "has 10 samples a second"),
-        (header(rate=4_000_000_000), "samples a second|no sound"),
+        (header(rate=4_000_000_000), "samples a second|broken sound"),
         (header(channels=500, size=2000, data=bytes(2000)), "has 500 channels"),
-        (header(channels=0), "no sound"),
+        (header(channels=0), "broken sound"),
         ("a text", "bytes of a sound file, not str"),
     ],
     ids=itertools.count(),  # a file written now holds the time, and is no name
@@ -129,9 +140,48 @@ def test_what_is_broken_is_named(data: Any, words: str) -> None:
     assert "object at" not in caught.value.message
 
 
+def without_table(mp3: bytes) -> bytes:
+    return mp3[mp3.index(b"\xff\xf3", 4) :]  # from the second frame on
+
+
+def test_mp3_without_a_table_is_heard_to_its_end() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.2, (16_000, 1)).astype(np.float32)
+    varied = np.concatenate([tone(1, 16_000), noise, tone(1, 16_000)])  # the first frames are smaller than the others
+    mp3 = sound(varied, 16_000, "MP3", "MPEG_LAYER_III")
+    whole, bare = (read_sound(data, 0, 16_000, 10**6).samples for data in (mp3, without_table(mp3)))
+    assert len(whole) == len(varied) < len(bare)
+    delays = range(1500)
+    errors = [np.abs(bare[delay : delay + 8000] - whole[:8000]).mean() for delay in delays]
+    delay = int(np.argmin(errors))  # of the encoder, which only the table tells
+    np.testing.assert_allclose(bare[delay + 4000 :][:40_000], whole[4000:44_000], atol=1e-3)
+
+
+def test_tags_around_mp3_are_passed_over() -> None:
+    mp3 = sound(SAMPLES, kind="MP3", subtype="MPEG_LAYER_III")
+    tagged = b"ID3\x04\0\0\0\0\x01\x00" + (b"\xff\xfb Info" * 18).ljust(128) + mp3 + b"TAG" + bytes(125)
+    np.testing.assert_array_equal(samples(tagged), samples(mp3))
+
+
+def test_libraries_in_c_write_nothing_into_the_log_of_a_preprocessing_process(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mp3 = sound(tone(3), kind="MP3", subtype="MPEG_LAYER_III")
+    broken = mp3 + bytes(len(mp3))  # the decoder remarks that it is longer than it says
+    samples(broken)
+    assert "Xing" in capfd.readouterr().err
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "a worker")
+    samples(broken)
+    assert not capfd.readouterr().err
+    os.write(2, b"as before")
+    assert capfd.readouterr().err == "as before"
+
+
+SPOILT = (("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III"))
+
+
 def test_noise_of_all_kinds_is_a_sound_or_an_error() -> None:
     noise = np.random.default_rng(0)
-    files = [WHOLE] + [sound(SAMPLES, kind=kind, subtype=sub) for kind, sub in (("FLAC", "PCM_16"), ("OGG", "VORBIS"))]
+    files = [WHOLE] + [sound(SAMPLES, kind=kind, subtype=sub) for kind, sub in SPOILT]
     read = 0
     for data in files:
         for _ in range(60):
