@@ -79,17 +79,28 @@ def combinations(settings: ModelSettings) -> list[tuple[str, str, str]]:
 def trials(settings: ModelSettings, progress: Progress) -> Iterator[tuple[Trial, tuple[str, ...], tuple[str, ...]]]:
     """Try each combination; gives how it did, and the tasks and modalities of the model where it ran."""
     reference: list[Array] | None = None
+    missing: set[str] = set()  # engines, of which one row says it
     for engine, device, dtype in combinations(settings):
+        if engine in missing:
+            continue
         wanted = replace(settings, engine=engine, device=device, dtype=dtype)
         try:
             ran = run_in_child(_run, wanted, device, progress=progress)
         except InfinityError as error:
+            if absent(engine, error):
+                missing.add(engine)
+                device = dtype = "any"
             yield Trial(engine, device, dtype, refused=error.message), (), ()
             continue
         if (engine, dtype) == _REFERENCE and reference is None:
             reference = ran.outputs
         cosine = least_cosine(ran.outputs, reference) if reference else float("nan")
         yield Trial(engine, device, dtype, "", cosine, ran.seconds, ran.memory), ran.tasks, ran.modalities
+
+
+def absent(engine: str, error: InfinityError) -> bool:
+    """Whether an engine was refused for its library, which is then missing for every device and dtype."""
+    return error.message.startswith(f"engine {engine!r} needs ")
 
 
 def _run(settings: ModelSettings, device: str, progress: Progress) -> _Ran:
