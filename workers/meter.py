@@ -7,27 +7,29 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from infinity_pool.broker.messages import LANES
-from infinity_pool.workers.held import Held, Unit, padded_tokens
+from infinity_pool.workers.batching import Budget
+from infinity_pool.workers.held import Held, Unit, size_of
 
 _SMOOTHING = 0.1  # the weight of the newest measurement
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144)
+_NO_BUDGET = Budget(0)
 
 
 class Meter:
     """
     Counts since the start, and smoothed speeds.
 
-    `tokens_per_second` is what the device does when it is busy: batches of less than half of `batch_tokens`, as an idle
+    `tokens_per_second` is what the device does when it is busy: batches of less than half of the budget, as an idle
     worker runs them, say nothing of that.
     """
 
     def __init__(
-        self, model: str, held: Callable[[], int], tokens_per_second: float = 0.0, batch_tokens: int = 0
+        self, model: str, held: Callable[[], int], tokens_per_second: float = 0.0, budget: Budget = _NO_BUDGET
     ) -> None:
         self.tokens_per_second = tokens_per_second
-        self._full_batch = batch_tokens
+        self._budget = budget
         self.tokens_per_char = 0.3
         self.items_done = 0
         self.tokens_done = 0
@@ -74,16 +76,15 @@ class Meter:
 
     def ran(self, units: list[Unit], seconds: float) -> None:
         """Count one batch."""
-        tokens = sum(int(unit.rows.lengths[unit.place]) for unit in units)
+        tokens, run = size_of(units, self._budget)
         self.items_done += len(units)
         self.tokens_done += tokens
         self._moved = time.monotonic()
         self._ran.observe(seconds)
         self._batch_items.observe(len(units))
         self._batch_tokens.observe(tokens)
-        padded = padded_tokens(units)
-        self._padding.inc(padded - tokens)
-        if seconds > 0 and 2 * padded >= self._full_batch:
+        self._padding.inc(run - tokens)
+        if seconds > 0 and 2 * run >= self._budget.tokens:
             self.tokens_per_second += _SMOOTHING * (tokens / seconds - self.tokens_per_second)
 
     def ended(self, seconds: float = 0.0) -> None:

@@ -105,7 +105,7 @@ async def _work(
     """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
     device = _shared(settings, loaded.engine.device)
     holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
-    meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second, measured.budget.tokens)
+    meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second, measured.budget)
     worker = Worker(
         consumer,
         preprocessor,

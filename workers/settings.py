@@ -9,7 +9,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
 
-DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float8", "int8")
 """The number formats there are to choose from."""
 
 _PACKAGE = "package:"
@@ -32,7 +32,8 @@ class ModelSettings:
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
     device: str = option("auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps.", default="auto")
     dtype: str = option(
-        "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2.",
+        "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2; "
+        "float8 too, on torch and GPUs that have it.",
         default="auto",
         choices=DTYPES,
     )
@@ -46,6 +47,7 @@ class ModelSettings:
     )
     max_running: int = option(
         "Batches at once on a device whose models take turns; 0: one, where there are turns.", default=0, minimum=0
+    compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)
     )
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
     preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
@@ -78,6 +80,8 @@ class ModelSettings:
         """Its weight on a device that is shared; 0 if it takes no turns."""
         return (self.device_share or 1.0) if self.shares_device else 0.0
 
+        if self.compile and (self.engine not in ("auto", "torch") or self.onnx_file):
+            raise InvalidInput("--compile is for the torch engine", param="compile")
     @property
     def name(self) -> str:
         """The name clients ask for: the one that was given, a hub id as it is, or the telling part of a path."""
