@@ -38,6 +38,7 @@ class ModelSettings:
         choices=DTYPES,
     )
     onnx_file: str = option("Which of the model's own ONNX files to run, as onnx/model_O3.onnx.", default="")
+    compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
     device_share: float = option(
@@ -47,7 +48,6 @@ class ModelSettings:
     )
     max_running: int = option(
         "Batches at once on a device whose models take turns; 0: one, where there are turns.", default=0, minimum=0
-    compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)
     )
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
     preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
@@ -65,6 +65,8 @@ class ModelSettings:
             )
         if self.onnx_file and self.engine not in ("auto", "onnx"):
             raise InvalidInput(f"--onnx-file is for the onnx engine, not {self.engine}", param="onnx_file")
+        if self.compile and (self.engine not in ("auto", "torch") or self.onnx_file):
+            raise InvalidInput("--compile is for the torch engine", param="compile")
         try:
             check_name(self.name)
         except InvalidInput as error:
@@ -80,8 +82,6 @@ class ModelSettings:
         """Its weight on a device that is shared; 0 if it takes no turns."""
         return (self.device_share or 1.0) if self.shares_device else 0.0
 
-        if self.compile and (self.engine not in ("auto", "torch") or self.onnx_file):
-            raise InvalidInput("--compile is for the torch engine", param="compile")
     @property
     def name(self) -> str:
         """The name clients ask for: the one that was given, a hub id as it is, or the telling part of a path."""
