@@ -20,12 +20,15 @@ HEARTBEAT = 0.5
 EXPIRY = 2.0
 """Seconds after its last heartbeat at which a worker is dead."""
 
+REFUSAL_EXPIRY = 60.0
+"""Seconds for which it can be read why a worker could not serve."""
+
 _FORGET_WORKER_MS = 60_000
 _FORGET_MODEL_MS = 24 * 3600 * 1000
 
 logger = logging.getLogger(__name__)
 
-State = Literal["loading", "ready", "stuck", "draining"]
+State = Literal["loading", "ready", "stuck", "draining", "refused"]
 
 
 class Mixed(InvalidInput):
@@ -39,8 +42,8 @@ class WorkerInfo:
 
     Speeds are smoothed, counts are since its start; `stalled` is for how many seconds it has had work and finished no
     batch, and it calls itself stuck after its --stall-timeout. `cosine` is, of a model in int8, the least to its own
-    float32 that some texts had when it was made. `device_share` is its weight on a device that is shared; 0: it takes no
-    turns.
+    float32 that some texts had when it was made. `device_share` is its weight on a device that is shared, 0 where it
+    takes no turns; `memory` is what it has of its device, in bytes. One that is refused says why as its `stage`.
     """
 
     id: str
@@ -69,6 +72,7 @@ class WorkerInfo:
     tokens_done: int = 0
     device_seconds: float = 0.0
     device_share: float = 0.0
+    memory: int = 0
     jobs_held: int = 0
     stalled: float = 0.0
 
@@ -110,9 +114,14 @@ class ModelStatus:
         return any(worker.state == "ready" for worker in self.workers)
 
 
-async def beat(redis: Redis, info: WorkerInfo, *, mix: bool = False) -> None:
+def refused(info: WorkerInfo, reason: str) -> WorkerInfo:
+    """Give the word that a worker leaves which cannot serve; its id is another, since the worker's is forgotten."""
+    return replace(info, id=f"{info.id}-refused", state="refused", stage=reason, progress=None, fingerprint="")
+
+
+async def beat(redis: Redis, info: WorkerInfo, *, mix: bool = False, expiry: float = EXPIRY) -> None:
     """
-    Tell that a worker is alive, and what it is.
+    Tell that a worker is alive, and what it is; it counts so for `expiry` seconds.
 
     Raises Mixed if the living workers of its name have another fingerprint, unless it may `mix` with them.
     """
@@ -120,7 +129,7 @@ async def beat(redis: Redis, info: WorkerInfo, *, mix: bool = False) -> None:
         redis,
         "beat",
         [keys.worker(info.model, info.id), keys.workers(info.model), keys.fingerprint(info.model)],
-        [info.to_wire(), int(EXPIRY * 1000), info.id, _FORGET_WORKER_MS, "" if mix else info.fingerprint],
+        [info.to_wire(), int(expiry * 1000), info.id, _FORGET_WORKER_MS, "" if mix else info.fingerprint],
     )
     if theirs:
         raise Mixed(

@@ -18,6 +18,7 @@ from infinity_pool.cli.logs import start_logging
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.workers.models.check import About, Trial, combinations, look, trials
 from infinity_pool.workers.settings import ModelSettings
+from infinity_pool.workers.sizes import shown
 
 
 @click.command(params=settings_options(ModelSettings))
@@ -69,7 +70,7 @@ def _facts(settings: ModelSettings, about: About, tasks: Sequence[str], modaliti
         ("tasks", ", ".join(tasks) or "unknown, as nothing could run it"),
         ("takes", ", ".join(modalities)),
         ("licence", about.licence),
-        ("files", _bytes(about.size)),
+        ("files", shown(about.size)),
     ):
         grid.add_row(name, escape(value))
     return grid
@@ -91,8 +92,4 @@ def table(found: Sequence[Trial]) -> Table:
 
 def _figures(trial: Trial) -> tuple[str, str, str]:
     cosine = "not run" if math.isnan(trial.cosine) else f"{trial.cosine:.6f}"
-    return cosine, f"{1e3 * trial.seconds:.1f} ms", _bytes(trial.memory)
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+    return cosine, f"{1e3 * trial.seconds:.1f} ms", shown(trial.memory)

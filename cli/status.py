@@ -27,17 +27,12 @@ from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
+from infinity_pool.workers.sizes import shown
 
 _WORDS = ("model", "process", "state", "engine", "device", "dtype")
-_NUMBERS = ("running", "items/s", "tokens/s", "device time", "at best", "items done")
-_LEAST = (
-    "dtype",
-    "at best",
-    "items done",
-    "device time",
-    "engine",
-    "device",
-)  # the columns that go first where there is no room
+_NUMBERS = ("running", "items/s", "tokens/s", "device time", "memory", "at best", "items done")
+_LEAST = ("dtype", "at best", "items done", "memory", "device time", "engine", "device")
+"""The columns that go first where there is no room."""
 _UNBOUNDED = 10_000  # columns, to measure what a table would take
 
 _own = partial(option, scope="status")
@@ -210,12 +205,15 @@ def _worker_cells(worker: WorkerInfo, rate: Rate) -> dict[str, str]:
         "items/s": f"{rate.items:,.1f}",
         "tokens/s": f"{rate.tokens:,.0f}",
         "device time": f"{rate.device:.0%}" + (f", weight {worker.device_share:g}" if worker.device_share else ""),
+        "memory": shown(worker.memory),
         "at best": f"{worker.tokens_per_second:,.0f}",
         "items done": f"{worker.items_done:,}",
     }
 
 
 def _state(worker: WorkerInfo) -> str:
+    if worker.state == "refused":
+        return f"refused: {escape(worker.stage)}"
     if worker.state != "loading":
         return worker.state
     percent = "" if worker.progress is None else f" {worker.progress:.0%}"

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import uuid
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from http import HTTPStatus
 
 from infinity_pool.broker.connection import connect, end, is_outage, through_outages
@@ -20,12 +22,14 @@ from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
 from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
+from infinity_pool.workers.memory import EXIT_OVER_LIMIT, Guard, give_back_unused, require_within
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings
 from infinity_pool.workers.sharing import Sharing, Unshared, folder_of
+from infinity_pool.workers.sizes import parse_size
 from infinity_pool.workers.supervise import EXIT_REFUSED
 from infinity_pool.workers.warmup import Measured, warm_up
 from infinity_pool.workers.worker import Worker
@@ -42,53 +46,61 @@ async def run_worker(settings: WorkerSettings) -> int:
     """Run one worker until SIGTERM or SIGINT; gives the exit code: 0, 1, or EXIT_REFUSED if it can never serve."""
     sys.setswitchinterval(_SWITCH_INTERVAL)
     leave_without_remark()
-    code = 0
+    code, refusal = 0, ""
     async with connect(settings.redis_url) as redis:
         pulse = Pulse(redis, settings.name, _worker_id(), mix=settings.allow_mixed)
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(pulse.run(), name="heartbeat")
                 try:
-                    await _load_and_serve(settings, pulse)
+                    code = await _load_and_serve(settings, pulse)
                 finally:
                     await end(beating)
         except* InvalidInput as refusals:
             code = EXIT_REFUSED
-            for refusal in refusals.exceptions:
-                logger.critical("%s", refusal)
+            for each in refusals.exceptions:
+                logger.critical("%s", each)
+                refusal = str(each)
         finally:
-            await pulse.stop()
+            await pulse.stop(refusal)
     return code
 
 
-async def _load_and_serve(settings: WorkerSettings, pulse: Pulse) -> None:
+async def _load_and_serve(settings: WorkerSettings, pulse: Pulse) -> int:
     settings.check()
+    settings = replace(settings, device=await asyncio.to_thread(_device, settings))
     loaded, measured = await asyncio.to_thread(_load, settings, pulse)
-    if not settings.preload_only:
-        await _serve(settings, pulse, loaded, measured)
+    return 0 if settings.preload_only else await _serve(settings, pulse, loaded, measured)
 
 
 def _worker_id() -> str:
     return os.environ.get("INFINITY_WORKER_ID") or uuid.uuid4().hex
 
 
-def _load(settings: WorkerSettings, pulse: Pulse) -> tuple[LoadedModel, Measured]:
+def _device(settings: WorkerSettings) -> str:
     devices = expand(settings.device)
     if len(devices) > 1:
         logger.warning("one worker is one device: of %s it takes the first", ", ".join(devices))
-    loaded = load_model(settings, devices[0], pulse.progress)
+    return devices[0]
+
+
+def _load(settings: WorkerSettings, pulse: Pulse) -> tuple[LoadedModel, Measured]:
+    loaded = load_model(settings, settings.device, pulse.progress)
     pulse.progress("warming up")
-    return loaded, warm_up(loaded.family, loaded.engine, settings.batch_tokens)
+    measured = warm_up(loaded.family, loaded.engine, settings.batch_tokens)
+    give_back_unused()
+    return loaded, measured
 
 
-async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, measured: Measured) -> None:
+async def _serve(settings: WorkerSettings, pulse: Pulse, loaded: LoadedModel, measured: Measured) -> int:
     preprocessor = Preprocessor(loaded.family_name, loaded.files, settings.preprocess_workers, loaded.family)
     consumer = Consumer(settings.redis_url, settings.name, pulse.info.id)
     try:
         pulse.progress("starting the preprocessing pool")
         await preprocessor.start()
+        require_within(parse_size(settings.memory_limit), settings.device)
         await through_outages(consumer.join)
-        await _work(settings, pulse, loaded, measured, preprocessor, consumer)
+        return await _work(settings, pulse, loaded, measured, preprocessor, consumer)
     finally:
         await asyncio.to_thread(preprocessor.close)  # it may hang with a process that is stopped
         loaded.engine.close()
@@ -101,9 +113,14 @@ async def _work(
     measured: Measured,
     preprocessor: Preprocessor,
     consumer: Consumer,
-) -> None:
-    """Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave."""
-    device = _shared(settings, loaded.engine.device)
+) -> int:
+    """
+    Take and run jobs until told to stop; then take no more, finish what is held, answer it and leave.
+
+    Gives the exit code, which is not 0 where it stopped because of its memory.
+    """
+    device = _shared(settings)
+    guard = Guard(parse_size(settings.memory_limit), settings.device)
     holdings = Holdings(_capacity(measured.budget.tokens, measured.tokens_per_second))
     meter = Meter(settings.name, lambda: len(holdings), measured.tokens_per_second, measured.budget)
     worker = Worker(
@@ -127,11 +144,11 @@ async def _work(
             stage="",
             progress=None,
         )
-        pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout)
+        pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout) | {"memory": guard.have}
         await pulse.now()
         gc.freeze()  # what is loaded stays: a full collection need not walk it each time
         logger.info("%s is ready: %s", settings.name, _summary(pulse))
-        _stop_on_signals(intake, pulse, settings.drain_timeout)
+        drain = _stop_on_signals(intake, pulse, settings.drain_timeout)
         deadman = Deadman(
             settings.stall_timeout,
             lambda: meter.stalled() > settings.stall_timeout,
@@ -140,19 +157,27 @@ async def _work(
         )
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(deadman.run(), name="deadman")
+            guarding = group.create_task(_drain_when_over(guard, drain), name="memory")
             running = group.create_task(worker.run(), name="worker")
             await intake.run()
             worker.end()
             await running
             await end(watching)
+            await end(guarding)
     await _leave(consumer)
+    return EXIT_OVER_LIMIT if guard.over else 0
 
 
-def _shared(settings: WorkerSettings, device: str) -> Unshared:
+async def _drain_when_over(guard: Guard, drain: Callable[[], None]) -> None:
+    await guard.until_over()
+    drain()
+
+
+def _shared(settings: WorkerSettings) -> Unshared:
     if not settings.shares_device:
         return Unshared()
     patience = min(_PATIENCE, settings.stall_timeout / 2)
-    return Sharing(folder_of(device), settings.weight, settings.max_running or 1, patience)
+    return Sharing(folder_of(settings.device), settings.weight, settings.max_running or 1, patience)
 
 
 async def _leave(consumer: Consumer) -> None:
@@ -217,8 +242,12 @@ def _summary(pulse: Pulse) -> str:
     )
 
 
-def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> None:
-    """Drain on the first SIGTERM or SIGINT, for `patience` seconds at most; leave at once on the second."""
+def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> Callable[[], None]:
+    """
+    Drain on the first SIGTERM or SIGINT, for `patience` seconds at most; leave at once on the second.
+
+    Gives what the first does.
+    """
     loop = asyncio.get_running_loop()
 
     def leave_now() -> None:
@@ -234,3 +263,4 @@ def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, drain)
+    return drain

@@ -13,7 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from infinity_pool.broker.connection import Backoff, is_outage
-from infinity_pool.broker.presence import HEARTBEAT, WorkerInfo, beat, forget_worker
+from infinity_pool.broker.presence import HEARTBEAT, REFUSAL_EXPIRY, WorkerInfo, beat, forget_worker, refused
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,11 @@ class Pulse:
             await self.now()
             await asyncio.sleep(HEARTBEAT)
 
-    async def stop(self) -> None:
-        """Beat no more, and be known to be gone."""
+    async def stop(self, refusal: str = "") -> None:
+        """Beat no more, and be known to be gone; why one could not serve at all is left to be read for a while."""
         try:
+            if refusal:
+                await beat(self._redis, refused(self.info, refusal), expiry=REFUSAL_EXPIRY)
             await forget_worker(self._redis, self.info.model, self.info.id)
         except Exception as error:
             if not is_outage(error):

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
+from infinity_pool.workers.sizes import parse_size
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float8", "int8")
 """The number formats there are to choose from."""
@@ -49,6 +50,11 @@ class ModelSettings:
     max_running: int = option(
         "Batches at once on a device whose models take turns; 0: one, where there are turns.", default=0, minimum=0
     )
+    memory_limit: str = option(
+        "Memory of the device for one worker, as 4GiB or 500MB: a start that needs more is refused, and a worker that "
+        "comes to have more is replaced; default: none.",
+        default="",
+    )
     batch_tokens: str = option("Padded tokens in one batch; auto measures at warm-up.", default="auto")
     preprocess_workers: int = option("Processes that tokenize beside each worker; 0: a thread.", default=1, minimum=0)
     trust_remote_code: bool = option("Run Python code that comes with the model.", default=False)
@@ -59,6 +65,7 @@ class ModelSettings:
         """Refuse, before anything is loaded, what could never be served; raises InvalidInput, naming the option."""
         if not self.model.strip():
             raise InvalidInput("--model names no model", param="model")
+        parse_size(self.memory_limit)
         if self.batch_tokens != "auto" and not (self.batch_tokens.isdigit() and int(self.batch_tokens) > 0):
             raise InvalidInput(
                 f"--batch-tokens is auto or a number of tokens, not {self.batch_tokens!r}", param="batch_tokens"

@@ -27,6 +27,7 @@ _LOOK = 0.05  # s between two looks at the line, where nobody rings
 _PLACE = 0.3  # s for which a place in line counts that is not renewed
 _SOON = 0.01  # s in which a worker with more work has formed its next batch
 _RECORD = struct.Struct("<ddd")
+_ON_CUDA = ("cuda", "tensorrt")
 _BELL = ".bell"
 _TURN = "turn."
 
@@ -224,13 +225,14 @@ def folder_of(device: str) -> Path:
     seen = root.lstat()
     if not root.is_dir() or root.is_symlink() or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
         raise InvalidInput(f"{root} must be a folder of this user alone", param="device_share")
-    folder = root / _physical(device).replace(os.sep, "-").replace(":", "-")
+    folder = root / physical(device).replace(os.sep, "-").replace(":", "-")
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
-def _physical(device: str) -> str:
-    if kind_of(device) != "cuda":
+def physical(device: str) -> str:
+    """Give what a device is on this machine: one GPU has several names, and other numbers by CUDA_VISIBLE_DEVICES."""
+    if kind_of(device) not in _ON_CUDA:
         return device
     number = int(device.partition(":")[2] or 0)
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

@@ -1,7 +1,5 @@
 """Tries what could run a model, each engine and number format in a process of its own, and says how each did."""
 
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +14,7 @@ from infinity_pool.workers.devices import expand
 from infinity_pool.workers.files.content import size_of
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
+from infinity_pool.workers.memory import most_used
 from infinity_pool.workers.models.choices import ENGINES
 from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.models.loading import load_model
@@ -40,7 +39,7 @@ class Trial(NamedTuple):
     How one engine, device and number format did; `refused` says why where it cannot.
 
     `cosine` is the worst to torch in float32 of some texts' outputs (NaN where that did not run), `seconds` the best
-    time for all of these, and `memory` what the process took at most, in bytes.
+    time for all of these, and `memory` what the process took of the device at most, in bytes.
     """
 
     engine: str
@@ -110,7 +109,7 @@ def _run(settings: ModelSettings, device: str, progress: Progress) -> _Ran:
     found = _outputs(family, loaded.engine)
     seconds = min(_timed(family, loaded.engine) for _ in range(_REPEATS))
     loaded.engine.close()
-    return _Ran(family.tasks, family.modalities, found, seconds, _peak_memory())
+    return _Ran(family.tasks, family.modalities, found, seconds, most_used(device))
 
 
 def _outputs(family: Family, engine: Engine) -> list[Array]:
@@ -122,11 +121,6 @@ def _timed(family: Family, engine: Engine) -> float:
     started = time.perf_counter()
     _outputs(family, engine)
     return time.perf_counter() - started
-
-
-def _peak_memory() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _licence(files: ModelFiles) -> str:

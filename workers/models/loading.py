@@ -24,10 +24,12 @@ from infinity_pool.workers.files.cache import (
 from infinity_pool.workers.files.content import content_hash, definition, file_names, graphs_for, has_weights
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
+from infinity_pool.workers.memory import require_room, weights
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.settings import ModelSettings
+from infinity_pool.workers.sizes import parse_size
 
 __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
 
@@ -76,25 +78,28 @@ def load_model(settings: ModelSettings, device: str, progress: Progress) -> Load
         raise InvalidInput(f"no family {settings.family!r}; there are auto, {', '.join(FAMILIES)}", param="family")
     share_cores()
     if settings.engine == _DUMMY:
-        return _load(_dummy(settings), device, settings.dtype, progress)
+        return _load(_dummy(settings), settings, device, progress)
     began = time.time()
     found = _find(settings, progress)
     try:
-        return _load(_prepare(found, settings, device, progress), device, settings.dtype, progress)
+        return _load(_prepare(found, settings, device, progress), settings, device, progress)
     except Damaged as error:
         folder = found.files.built
         _log.warning("%s; throwing away %s and making it again", error, folder)
         with surroundings(folder), _alone(folder, progress):
             throw_away(folder, began)
     try:
-        return _load(_prepare(found, settings, device, progress), device, settings.dtype, progress)
+        return _load(_prepare(found, settings, device, progress), settings, device, progress)
     except Damaged as error:
         message = f"what was made of model {settings.model!r} in {folder} cannot be used, though made twice: {error}"
         raise InvalidInput(message, param="model") from error
 
 
-def _load(prepared: "_Prepared", device: str, dtype: str, progress: Progress) -> LoadedModel:
+def _load(prepared: "_Prepared", settings: ModelSettings, device: str, progress: Progress) -> LoadedModel:
     files, family_name, engine_name, content = prepared
+    dtype = settings.dtype
+    need = weights(files, engine_name, device, dtype)
+    require_room(need, parse_size(settings.memory_limit), device, engine_name)
     progress(f"loading with {engine_name}", None)
     family = make_family(family_name, files)
     engine = engine_module(engine_name).load(files, family, device, dtype)
