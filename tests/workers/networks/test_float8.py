@@ -1,5 +1,7 @@
 """float8 by torchao, on a CPU, where products are computed in the network's own format: the weights are the same."""
 
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,14 @@ TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox "
 
 
 @pytest.fixture
+def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have torchao, from a folder of its own if need be: where it is installed transformers imports it each time."""
+    if find_spec("torchao") is None:
+        monkeypatch.syspath_prepend(str(Path(sys.prefix) / "fp8"))
+    pytest.importorskip("torchao", reason="torchao is not installed: make test does")
+
+
+@pytest.fixture
 def model(tmp_path: Path) -> tuple[Family, TorchEngine]:
     folder = save_modules(save_network("bert", tmp_path), pooling("mean"))
     wide = BertConfig.from_pretrained(folder, hidden_size=256, intermediate_size=512)  # so that scales are few
@@ -32,8 +42,8 @@ def model(tmp_path: Path) -> tuple[Family, TorchEngine]:
     return family, engine
 
 
+@pytest.mark.usefixtures("torchao")
 def test_half_the_bytes_and_nearly_the_same_vectors(model: tuple[Family, TorchEngine]) -> None:
-    pytest.importorskip("torchao")
     family, engine = model
     whole = embed(family, engine, TEXTS)
     halves = weight_bytes(engine._network) / 2
@@ -46,18 +56,18 @@ def test_half_the_bytes_and_nearly_the_same_vectors(model: tuple[Family, TorchEn
     assert 0.99 < np.min((small * whole).sum(1) / np.linalg.norm(small, axis=1) / np.linalg.norm(whole, axis=1)) < 1
 
 
+@pytest.mark.usefixtures("torchao")
 def test_one_that_comes_too_far_is_refused_with_the_figure(
     model: tuple[Family, TorchEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torchao")
     monkeypatch.setattr(float8, "LEAST_COSINE", 1.0)
 
     with pytest.raises(InvalidInput, match=r"in float8 its cosine to float32 is 0\.99\d\d, where 1.0 is wanted"):
         model[1].quantise(dynamic=False)
 
 
+@pytest.mark.usefixtures("torchao")
 def test_one_that_stays_too_large_is_refused_with_the_figure(tmp_path: Path) -> None:
-    pytest.importorskip("torchao")
     _, engine = load_here(save_causal_reranker(tmp_path))  # whose table is also what logits are made with
     assert isinstance(engine, TorchEngine)
 
@@ -79,8 +89,8 @@ def test_a_table_in_float8_gives_rows_near_to_its_own() -> None:
 
 
 def test_without_torchao_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torchao.quantization", None)
-    monkeypatch.setitem(__import__("sys").modules, "torchao", None)
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    monkeypatch.setitem(sys.modules, "torchao", None)
 
     with pytest.raises(InvalidInput, match=r"float8 needs 'torchao.*', which is not installed: extra fp8"):
         quantise(torch.nn.Linear(16, 16), dynamic=False)
