@@ -70,7 +70,8 @@ def provider_of(device: str, available: Collection[str]) -> str:
 
 def formats_of(device: str, dtype: str) -> tuple[str, ...]:
     """Give the number formats in which a graph of one dtype can be run on a device, its own first."""
-    return (dtype, *(_HALVES.get(kind_of(device), ()) if dtype == "float32" else ()))
+    halves = () if device == "openvino:CPU" else _HALVES.get(kind_of(device), ())
+    return (dtype, *(halves if dtype == "float32" else ()))
 
 
 def most_items(device: str, batch_tokens: int | None) -> int:

@@ -21,6 +21,8 @@ from infinity_pool.workers.interface import Engine
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.loading import load_model
+from infinity_pool.workers.networks.providers import Runtime
+from infinity_pool.workers.networks.sessions import OnnxGraph
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
 from tests.workers.conftest import MINILM, embed, ignore_progress, load_here, prepare_here
@@ -274,6 +276,10 @@ def test_a_file_that_is_no_graph(folder: Path) -> None:
     ("device", "dtype", "words"),
     [
         ("cuda:0", "auto", "this onnxruntime has no CUDAExecutionProvider"),
+        ("tensorrt:0", "auto", "has no TensorrtExecutionProvider; tensorrt:0 needs onnxruntime-gpu and TensorRT"),
+        ("rocm:0", "float32", "has no MIGraphXExecutionProvider or ROCMExecutionProvider"),
+        ("openvino:GPU", "float16", "has no OpenVINOExecutionProvider; openvino:GPU needs onnxruntime-openvino"),
+        ("tensorrt:0", "int8", "the onnx engine runs float32, float16, bfloat16 here, not int8$"),
         ("mps", "auto", "the onnx engine has no device 'mps'"),
         ("cpu", "int8", "the onnx engine runs float32 here, not int8$"),
         ("cpu", "bfloat16", "the onnx engine runs float32 here, not bfloat16; torch does"),
@@ -287,6 +293,16 @@ def test_what_it_cannot_run_is_refused(device: str, dtype: str, words: str, fold
 
     with pytest.raises(InvalidInput, match=words):
         engine_module("onnx").load(files, family, device, dtype)
+
+
+def test_a_batch_is_run_in_parts_where_the_device_bounds_its_items(folder: Path, exported: Path) -> None:
+    family = load_here(folder)[0]
+    batch = family.collate([family.prepare(family.head("embed", {}), TEXTS, {})])
+    (spec,) = family.graphs()
+
+    whole, parts = (OnnxGraph(exported, spec, Runtime("cpu", "float32", items=items), batch) for items in (0, 2))
+
+    np.testing.assert_allclose(parts.run(batch), whole.run(batch), atol=1e-6)
 
 
 def test_one_cpu_is_enough(folder: Path, exported: Path) -> None:

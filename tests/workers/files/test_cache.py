@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infinity_pool.workers.files.cache import alone, key_of, whole_folder
+from infinity_pool.workers.files.cache import alone, keep_newest, key_of, whole_folder
 from infinity_pool.workers.files.content import content_hash, definition, file_names
 
 HOLD = """
@@ -108,3 +108,13 @@ def test_a_known_file_is_not_read_again(tmp_path: Path) -> None:
 
     assert content_hash(tmp_path, ["file"], memory) == known
     assert "file" in memory.read_text()
+
+
+def test_the_oldest_files_go_where_there_are_too_many_bytes(tmp_path: Path) -> None:
+    for age, name in enumerate("abc"):
+        (tmp_path / name).write_bytes(b"1234")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+
+    keep_newest(tmp_path, 9)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
