@@ -10,6 +10,7 @@ from aiohttp import web
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.deadline import Deadline
+from infinity_pool.api.forms import FORM
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, SETTINGS
 from infinity_pool.api.media.files import files_of
 from infinity_pool.api.reading import lane_of
@@ -80,6 +81,11 @@ class Asked:
             return list(await files_of(values, self._request.app[FETCHER], room, timeout))
         except InvalidInput as error:
             raise InvalidInput(error.message, param=param, item=error.item) from error
+
+    def check_texts(self, values: Sequence[str]) -> None:
+        """Refuse files of a form where texts are asked for."""
+        if self._request.content_type == FORM and any(value.startswith("data:") for value in values):
+            raise InvalidInput("files are no texts; say which modality they are", param="modality")
 
     def takes_only_texts(self, model: str) -> bool:
         """Whether a model has no other kind of item, as far as is known."""

@@ -1,6 +1,6 @@
 """What the endpoints for embeddings share: what is asked, and the way from there to vectors."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from aiohttp import web
 from pydantic import Field
@@ -25,6 +25,8 @@ class EmbeddingsBody(Body):
     """What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from."""
 
     model: Name
+    files: ClassVar[str] = "input"
+
     input: Texts
     encoding_format: Encoding | None = None
     dimensions: int | None = Field(None, ge=1, le=2**20)
@@ -46,6 +48,8 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
     worker = asked.known(body.model)
     task = _task_of(worker)
     check_ability(worker, task, modality)
+    if modality == "text":
+        asked.check_texts(body.input)
     items: list[Item] = list(body.input) if modality == "text" else await asked.files(body.model, body.input)
     result = await asked.run(body.model, task, items, _options(body, modality), asked.lane(len(items)))
     return _response(body, result, asked.known(body.model))

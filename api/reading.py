@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from infinity_pool.api.forms import FORM, check_origin, fields_of
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
 from infinity_pool.broker.messages import LANES, Lane
 
@@ -27,18 +28,28 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
+    files: ClassVar[str] = ""
+    """The field whose items may be files; with one, a form is taken in place of JSON."""
+
 
 async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> AnyBody:
     """
     Read and check a request's body, waiting up to `timeout` seconds for all of it.
 
-    Raises InvalidInput, naming the field and item, and web.HTTPRequestEntityTooLarge.
+    Raises InvalidInput, naming the field and item, web.HTTPRequestEntityTooLarge, and web.HTTPForbidden for forms.
     """
-    _check_content_type(request)
+    is_form = bool(kind.files) and request.content_type == FORM
+    if is_form:
+        check_origin(request)
+    else:
+        _check_content_type(request)
     _check_length(request)
     data = await (request.read() if request.content.is_eof() else _wait(request, timeout))
-    _check_shape(data)
     try:
+        if is_form:
+            fields = await fields_of(data, request.headers["Content-Type"], kind.files)
+            return kind.model_validate(fields, strict=False)
+        _check_shape(data)
         return kind.model_validate_json(data)
     except ValidationError as error:
         raise _explained(error) from None

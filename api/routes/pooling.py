@@ -1,6 +1,6 @@
 """POST /pooling, as vLLM has it: a matrix of one vector a token from models that have one, else a vector."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from aiohttp import web
 from pydantic import Field
@@ -26,6 +26,8 @@ class PoolingBody(Body):
     """
 
     model: Name
+    files: ClassVar[str] = "input"
+
     input: Texts
     task: Literal["token_embed", "multivector", "embed"] | None = None
     encoding_format: Encoding | None = None
@@ -49,6 +51,8 @@ async def pooling(request: web.Request) -> web.Response:
     body = await read(request, PoolingBody, asked.deadline.left("online"))
     asked.check_count(body.input, "input")
     task = _TASKS[body.task] if body.task else _task_of(await asked.worker(body.model))
+    if body.modality == "text":
+        asked.check_texts(body.input)
     items: list[Item] = list(body.input) if body.modality == "text" else await asked.files(body.model, body.input)
     result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
     about = named("pool", body.model) | {"usage": usage_of(result)}

@@ -121,6 +121,20 @@ async def test_urls(media_api: Api) -> None:
     assert error["error"]["message"] == "input[1]: cannot be fetched: its host answers with status 404"
 
 
+async def test_uploads(media_api: Api) -> None:
+    images = [png(50, 40), png(32, 32, seed=1), png(7, 90, seed=2)]
+    _, wanted = await post(media_api, "/embeddings_image", input=[*map(uri, images)], dimensions=6)
+    for path, modality in (("/v1/embeddings", "image"), ("/embeddings_image", None)):
+        form = aiohttp.FormData({"model": "c", "dimensions": "6"} | ({"modality": modality} if modality else {}))
+        form.add_field("file", images[0], filename="cat.png")
+        form.add_field("input", uri(images[1]))
+        form.add_field("input", images[2], filename="cat.txt", content_type="text/plain")
+        async with aiohttp.ClientSession(media_api.url) as session, session.post(path, data=form) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+        assert answer["data"] == wanted["data"]
+
+
 async def test_texts_of_the_same_model(media_api: Api, folder: Path) -> None:
     wanted = run(*load_here(folder), "embed", ["a cat", "fox"])
     status, answer = await post(media_api, "/embeddings", input=["a cat", "fox"], modality="text")

@@ -18,6 +18,7 @@ from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
 from tests.api.conftest import until
 
 ALLOWED = "127.0.0.1/32"
+BOMB = gzip.compress(bytes(2**24))
 PNG = "data:image/png;base64,aGVsbG8="
 
 
@@ -72,7 +73,7 @@ class Remote:
         return web.Response(status=307, headers={"Location": "/loop"})
 
     async def packed(self, request: web.BaseRequest) -> web.Response:
-        return web.Response(body=gzip.compress(bytes(100 * 2**20), 1), headers={"Content-Encoding": "gzip"})
+        return web.Response(body=BOMB, headers={"Content-Encoding": "gzip"})
 
     async def slow(self, request: web.BaseRequest) -> web.Response:
         await self.go_on.wait()
@@ -277,11 +278,15 @@ async def test_hosts_that_are_not_there_and_hosts_that_are_not_for_strangers_loo
     ],
 )
 async def test_what_is_no_file(path: str, words: str, remote: Remote) -> None:
-    async with fetching(ALLOWED, media_timeout=0.5) as files:
+    async with fetching(ALLOWED, media_timeout=0.5 if "0.5" in words else 30.0) as files:
         with pytest.raises(InvalidInput, match=words) as caught:
             await files(PNG, f"{remote.url}/{path}", f"{remote.url}/file")
         assert caught.value.item == 1
         assert "what is inside" not in caught.value.message
+
+
+async def test_the_largest_file(remote: Remote) -> None:
+    async with fetching(ALLOWED) as files:
         assert await files(f"{remote.url}/large/{MAX_ITEM_BYTES}") == [bytes(MAX_ITEM_BYTES)]
 
 
