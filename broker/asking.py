@@ -27,14 +27,21 @@ class Embedding(ABC):
     async def embed(
         self,
         model: str,
-        texts: str | Sequence[str],
+        texts: str | Sequence[Item],
         *,
         dimensions: int | None = None,
+        embedding_dtype: str | None = None,
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> Array:
-        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
-        options = {} if dimensions is None else {"dimensions": dimensions}
+        """
+        Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width.
+
+        An item may be a list of token ids. `embedding_dtype` names another number format: float16, int8, uint8, or
+        binary and ubinary, whose rows are [width / 8] bytes.
+        """
+        asked = {"dimensions": dimensions, "embedding_dtype": embedding_dtype}
+        options = {name: value for name, value in asked.items() if value is not None}
         items = [texts] if isinstance(texts, str) else list(texts)
         result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
         vectors = cast(Array, result.outputs)

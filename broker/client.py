@@ -155,7 +155,8 @@ class QueueClient(Asking):
         ttl_ms = None if timeout is None else int(timeout * 1000)
         create_future = asyncio.get_running_loop().create_future
         first = 0
-        for part in split(items, self._watch.limits(model)):
+        keep_end = options.get("truncation_side") == "left"
+        for part in split(items, self._watch.limits(model), keep_end=keep_end):
             job_id = f"{self._prefix}-{next(self._numbers)}"
             job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
             ticket = Ticket(model, job, create_future(), first)

@@ -60,6 +60,7 @@ class WorkerInfo:
     engine: str = ""
     device: str = ""
     dtype: str = ""
+    embedding_dtype: str = "float32"
     cosine: float | None = None
     max_length: int = 0
     dimensions: int | None = None

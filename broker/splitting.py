@@ -31,12 +31,16 @@ class Part(NamedTuple):
     cost: int
 
 
-def split(items: Sequence[Item], limits: Limits) -> Iterator[Part]:
-    """Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, JOB_TOKENS and JOB_BYTES at most, or of one item."""
+def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False) -> Iterator[Part]:
+    """
+    Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, JOB_TOKENS and JOB_BYTES at most, or of one item.
+
+    Of texts that are longer than any worker reads the beginning is sent, or the end.
+    """
     part: list[Item] = []
     cost = size = 0
     for item in items:
-        item = _cut(item, limits.max_chars)
+        item = _cut(item, limits.max_chars, keep_end)
         length = _length(item)
         tokens = estimate(item, length, limits)
         most = JOB_MEDIA if isinstance(item, bytes) else JOB_ITEMS
@@ -54,7 +58,7 @@ def estimate(item: Item, length: int, limits: Limits) -> int:
     """Estimate an item's tokens from its length; the door has no tokenizer."""
     if isinstance(item, bytes):
         return _MEDIA_TOKENS
-    tokens = int(length * limits.tokens_per_char) + 2
+    tokens = len(item) if _is_ids(item) else int(length * limits.tokens_per_char) + 2
     return min(tokens, limits.max_length) if limits.max_length else tokens
 
 
@@ -77,16 +81,24 @@ def _join_outputs(parts: list[Array | list[Any]]) -> Array | list[Any]:
     return [output for part in parts for output in part]
 
 
+def _is_ids(item: Item) -> bool:
+    """Whether an item is token ids, in an array or a list."""
+    return isinstance(item, np.ndarray) or (isinstance(item, list | tuple) and type(next(iter(item), None)) is int)
+
+
 def _length(item: Item) -> int:
+    """Give about how many bytes an item travels as."""
+    if _is_ids(item):
+        return 4 * len(item)
     if isinstance(item, (str, bytes)):
         return len(item)
     return sum(_length(part) for part in item) if isinstance(item, (list, tuple)) else 1
 
 
-def _cut(item: Item, max_chars: int) -> Item:
+def _cut(item: Item, max_chars: int, keep_end: bool) -> Item:
     """Drop what no worker would read: it is over the model's limit however it is tokenized."""
     if max_chars and isinstance(item, str) and len(item) > max_chars:
-        return item[:max_chars]
-    if max_chars and isinstance(item, list | tuple):
-        return [_cut(part, max_chars) for part in item]
+        return item[-max_chars:] if keep_end else item[:max_chars]
+    if max_chars and isinstance(item, list | tuple) and not _is_ids(item):  # a pair, of which a query is never cut
+        return [_cut(part, max_chars, keep_end and place > 0) for place, part in enumerate(item)]
     return item

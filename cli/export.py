@@ -20,6 +20,7 @@ _OF_SERVING = (
     "engine",
     "device",
     "dtype",
+    "embedding_dtype",
     "replicas",
     "batch_tokens",
     "preprocess_workers",

@@ -87,6 +87,8 @@ class ModelFiles:
     batch_tokens: int | None = None  # the user's own budget of a batch, over what warm-up would measure
     quantised: bool = False  # whether int8 is asked for, which an engine may have to make
     onnx_file: str = ""  # the one of its own ONNX files that the user wants run
+    embedding_dtype: str = "float32"  # what embeddings are answered as where a request names nothing else
+    ranges: Path = Path()  # where those of its dimensions are, if they were measured here
     compiled: bool = False  # whether torch is to compile its network
     extra: dict[str, Any] = field(default_factory=dict)
     built: Path = Path()

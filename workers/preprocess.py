@@ -173,7 +173,7 @@ def _prepare_group(
         head = family.head(first.task, options)
         items = [item for place in places for item in requests[place].items]
         rows = family.prepare(head, items, options)
-        _check_length(rows, first.options.get(_TRUNCATE, True), family.max_length)
+        _check_length(rows, first.options, family.max_length)
         return [Prepared(head, rows, places)]
     except BaseException as error:  # whatever an item does to a tokenizer, a panic in Rust too, is that item's error
         if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -184,12 +184,14 @@ def _prepare_group(
         return []
 
 
-def _check_length(rows: Rows, truncate: Any, limit: int) -> None:
+def _check_length(rows: Rows, options: dict[str, Any], most: int) -> None:
     """Refuse items that were cut, where the request says that none may be."""
+    truncate, asked = options.get(_TRUNCATE, True), options.get("truncate_prompt_tokens", -1)
+    limit = f"the model's {most}" if asked in (None, -1) else f"the {asked}"
     if not isinstance(truncate, bool):
         raise InvalidInput(f"truncate must be true or false, not {truncate!r}", param=_TRUNCATE)
     if not truncate and rows.truncated.any():
-        raise InvalidInput(f"is over the model's {limit} tokens", item=int(rows.truncated.argmax()))
+        raise InvalidInput(f"is over {limit} tokens", item=int(rows.truncated.argmax()))
 
 
 def _as_ours(error: BaseException) -> InfinityError:

@@ -226,6 +226,7 @@ def _description(loaded: LoadedModel) -> dict[str, object]:
         "engine": loaded.engine_name,
         "device": loaded.engine.device,
         "dtype": loaded.engine.dtype,
+        "embedding_dtype": loaded.files.embedding_dtype,
         "cosine": loaded.cosine,
         "max_length": loaded.family.max_length,
         "max_chars": loaded.family.max_chars,

@@ -13,6 +13,9 @@ from infinity_pool.workers.sizes import parse_size
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float8", "int8")
 """The number formats there are to choose from."""
 
+EMBEDDING_DTYPES = ("float32", "float16", "int8", "uint8", "binary", "ubinary")
+"""The number formats that embeddings are answered in."""
+
 _PACKAGE = "package:"
 _GENERIC = frozenset(("model", "models", "onnx", "openvino", "torch", "pytorch", "checkpoint", "snapshots", "main"))
 
@@ -37,6 +40,11 @@ class ModelSettings:
         "float8 too, on torch and GPUs that have it.",
         default="auto",
         choices=DTYPES,
+    )
+    embedding_dtype: str = option(
+        "Number format of embeddings, unless a request names another; int8 and uint8 need `infinity calibrate`.",
+        default="float32",
+        choices=EMBEDDING_DTYPES,
     )
     onnx_file: str = option("Which of the model's own ONNX files to run, as onnx/model_O3.onnx.", default="")
     compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)

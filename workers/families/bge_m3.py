@@ -20,13 +20,14 @@ from infinity_pool.workers.text.modules import unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, input_type_of
 from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.projection import Projection, read_linear, write_weights
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 from infinity_pool.workers.text.sparse import heaviest, sparse_of_tokens
 from infinity_pool.workers.text.tokenizer import Tokenizer
 
 _OPTIONS = {
-    "embed": ("dimensions", "normalize", "input_type", *CUTS),
+    "embed": ("dimensions", "normalize", OPTION, "input_type", *CUTS),
     "sparse": ("top_k", "input_type", *CUTS),
-    "multivector": ("dimensions", "input_type", *CUTS),
+    "multivector": ("dimensions", OPTION, "input_type", *CUTS),
 }
 _UNWEIGHTED = ("cls_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
@@ -74,6 +75,10 @@ class BgeM3(Family):
         self._most = {"embed": self.dimensions, "multivector": facts["width"], "sparse": facts["vocabulary"]}
         self._tokenizer = Tokenizer(files, self.max_length, vocabulary=facts["vocab_size"])
         self.max_chars = self._tokenizer.max_chars
+        self._formats = {
+            "embed": NumberFormats(files, self.dimensions),
+            "multivector": NumberFormats(files, facts["width"], steps=False),
+        }
         self._unweighted = np.array(facts["unweighted"], np.int64)
         self._projection = Projection(files.described)
 
@@ -83,9 +88,11 @@ class BgeM3(Family):
         check_names(options, _OPTIONS[task])
         for name in ("dimensions", "top_k"):
             count_of(options, name, self._most[task])
-        flag_of(options, "normalize")
+        normalize = flag_of(options, "normalize")
         input_type_of(options)
         self._tokenizer.cut(options)
+        if task in self._formats:
+            self._formats[task].check(options, *(["normalize"] if normalize is False else []))
         return Head(task)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
@@ -122,10 +129,12 @@ class BgeM3(Family):
         return outputs
 
     def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> Array | list[Any]:
-        """Cut to `dimensions` and make of length 1, unless `normalize` is false; keep the `top_k` heaviest."""
+        """Cut to `dimensions`, make of length 1 unless `normalize` is false, quantise; keep the `top_k` heaviest."""
         if head.task == "sparse":
             return [heaviest(vector, options.get("top_k")) for vector in outputs]
         if head.task == "multivector":
-            return [cut(matrix, options.get("dimensions")) for matrix in outputs]
+            matrices = (cut(matrix, options.get("dimensions")) for matrix in outputs)
+            return [self._formats["multivector"].apply(matrix, options) for matrix in matrices]
         vectors: Array = outputs[:, : options.get("dimensions") or self.dimensions]
-        return vectors if options.get("normalize") is False else np.asarray(unit(vectors))
+        vectors = vectors if options.get("normalize") is False else np.asarray(unit(vectors))
+        return self._formats["embed"].apply(vectors, options)

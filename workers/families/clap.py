@@ -10,6 +10,7 @@ from infinity_pool.broker.messages import Item
 from infinity_pool.workers.interface import Claim, Family, ModelFiles, Rows
 from infinity_pool.workers.media.mels import Mels, read_mels
 from infinity_pool.workers.media.towers import TwoTowers, read_text_tower
+from infinity_pool.workers.text.quantising import OPTION
 
 _MERGED = 16  # patches that are one token where the audio tower has most of its layers, after merging them twice
 
@@ -44,7 +45,7 @@ class Clap(TwoTowers):
 
     modalities: tuple[str, ...] = ("text", "audio")
     media_input = "input_features"
-    options: tuple[str, ...] = ("dimensions", "modality")  # the network itself gives vectors of length 1
+    options: tuple[str, ...] = ("dimensions", "modality", OPTION)  # the network itself gives vectors of length 1
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

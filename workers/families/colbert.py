@@ -30,8 +30,9 @@ from infinity_pool.workers.text.projection import (
     read_tensors,
     write_weights,
 )
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 
-_OPTIONS = ("dimensions", "input_type", *CUTS)
+_OPTIONS = ("dimensions", OPTION, "input_type", *CUTS)
 
 
 def serves(files: ModelFiles) -> Claim:
@@ -98,6 +99,7 @@ class ColBert(Family):
         self._layers: list[Layer] = facts["layers"]
         self._projection = Projection(files.described)
         self.dimensions: int = self._layers[-1]["width"]
+        self._formats = NumberFormats(files, self.dimensions, steps=False)
         self.output = "" if facts["torch_only"] else "last_hidden_state"
         self.counts_unattended = facts["sides"]["query"]["expanded"] and not facts["sides"]["query"]["attended"]
         self._sides = {name: _side(files, name) for name in INPUT_TYPES}
@@ -110,6 +112,7 @@ class ColBert(Family):
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
         count_of(options, "dimensions", self.dimensions)
+        self._formats.check(options)
         side = input_type_of(options)
         self._sides[side].cut(options)
         return Head(task, variant=side)
@@ -152,8 +155,8 @@ class ColBert(Family):
         return [matrix[kept] for matrix, kept in zip(outputs, batch["kept"], strict=True)]
 
     def finish(self, head: Head, outputs: list[Array], options: dict[str, Any]) -> list[Array]:
-        """Cut vectors to `dimensions`, and make them of length 1 again."""
-        return [cut(matrix, options.get("dimensions")) for matrix in outputs]
+        """Cut vectors to `dimensions`, make them of length 1 again, and quantise."""
+        return [self._formats.apply(cut(matrix, options.get("dimensions")), options) for matrix in outputs]
 
 
 def _side(files: ModelFiles, name: str) -> Side:

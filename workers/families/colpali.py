@@ -22,10 +22,11 @@ from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
 from infinity_pool.workers.text.options import Options, check_names, check_task, count_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, pad
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 
 _CLASSES = ("ColModernVBertForRetrieval", "ColPaliForRetrieval", "ColQwen2ForRetrieval")
 _WITH_ROOM = "ColPaliForRetrieval"  # whose processor adds room for an image, which is not there, to a query's limit
-_OPTIONS = ("dimensions", "modality")
+_OPTIONS = ("dimensions", "modality", OPTION)
 _CHARS_PER_TOKEN = 16  # of a query that are read; what is over the limit is cut
 _UNLIMITED = 32_768  # tokens, for tokenizers that name no limit
 
@@ -78,6 +79,7 @@ class ColPali(Family):
         self.dimensions: int = facts["width"]
         self.max_length = limit_of(files, facts["usual"])
         self.max_chars = _CHARS_PER_TOKEN * self.max_length
+        self._formats = NumberFormats(files, self.dimensions, steps=False)
         self._pad_id: int = facts["pad_id"]
         self._files = files
 
@@ -92,6 +94,7 @@ class ColPali(Family):
         check_names(options, (*_OPTIONS, *CUTS) if modality == "text" else _OPTIONS)
         count_of(options, "dimensions", self.dimensions)
         self._cut(options)
+        self._formats.check(options)
         return Head(task, modality)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
@@ -141,8 +144,8 @@ class ColPali(Family):
         return [matrix[:length] for matrix, length in zip(outputs, lengths, strict=True)]
 
     def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> list[Any]:
-        """Cut vectors to `dimensions` and make them of length 1 again; all tokens stay."""
-        return [cut(matrix, options.get("dimensions")) for matrix in outputs]
+        """Cut vectors to `dimensions`, make them of length 1 again, and quantise; all tokens stay."""
+        return [self._formats.apply(cut(matrix, options.get("dimensions")), options) for matrix in outputs]
 
 
 def _class_of(files: ModelFiles) -> str:

@@ -10,6 +10,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.text.options import check_names, check_task, count_of
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 
 _WIDTH = 13
 _CHARS_PER_TOKEN = 4
@@ -41,12 +42,14 @@ class Dummy(Family):
     def __init__(self, files: ModelFiles) -> None:
         self.max_length = files.max_length or 512
         self.dimensions = _WIDTH
+        self._formats = NumberFormats(files, _WIDTH, steps=False)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check the task and `dimensions`."""
+        """Check the task, `dimensions` and `embedding_dtype`."""
         check_task(task, self.tasks)
-        check_names(options, ("dimensions",))
+        check_names(options, ("dimensions", OPTION))
         count_of(options, "dimensions", _WIDTH)
+        self._formats.check(options)
         return Head(task)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
@@ -67,5 +70,5 @@ class Dummy(Family):
         return np.repeat(batch["chars"].astype(np.float32)[:, None], _WIDTH, axis=1)
 
     def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
-        """Cut to `dimensions`."""
-        return outputs[:, : options.get("dimensions") or _WIDTH]
+        """Cut to `dimensions`, and quantise."""
+        return self._formats.apply(outputs[:, : options.get("dimensions") or _WIDTH], options)

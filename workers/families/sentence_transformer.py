@@ -20,13 +20,14 @@ from infinity_pool.workers.text.options import Options, check_names, check_task,
 from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.pooling import MODES, pooling_arrays
 from infinity_pool.workers.text.prompts import Prompts, read_prompts
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 from infinity_pool.workers.text.static import read_static_model
 from infinity_pool.workers.text.token_ids import is_ids
 from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 _log = logging.getLogger(__name__)
 
-_OPTIONS = ("dimensions", "normalize", "pooling", *Prompts.OPTIONS, *CUTS)
+_OPTIONS = ("dimensions", "normalize", "pooling", OPTION, *Prompts.OPTIONS, *CUTS)
 _PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
 
@@ -103,17 +104,21 @@ class SentenceTransformer(Family):
         self._prompts = Prompts(facts)
         self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
+        self._formats = NumberFormats(files, self.dimensions)
         self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
 
     def head(self, task: str, options: dict[str, Any]) -> Head:
-        """Check `dimensions`, `normalize`, `pooling`, the prompt, and where texts are cut."""
+        """Check `dimensions`, `normalize`, `pooling`, `embedding_dtype`, the prompt, and where texts are cut."""
         check_task(task, self.tasks)
         check_names(options, _OPTIONS)
         pooling = self._pooling(options)
         count_of(options, "dimensions", min(self.dimensions, self._steps.width_by(pooling)))
         self._prompts.choose(options)
         self._tokenizer.cut(options)
-        raw = flag_of(options, "normalize") is False and self._steps.normalizes
+        normalize = flag_of(options, "normalize")
+        raw = normalize is False and self._steps.normalizes
+        changed = ["normalize"] if normalize not in (None, self._steps.normalizes) else []
+        self._formats.check(options, *changed, *(["pooling"] if pooling else []))
         return Head(task, variant=" ".join(filter(None, (_RAW if raw else "", pooling))))
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
@@ -143,12 +148,12 @@ class SentenceTransformer(Family):
         return self._steps.run(output, batch, _modes(batch), normalize=_RAW not in batch)
 
     def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
-        """Cut vectors to `dimensions`, and make what was normalised, or is to be, of length 1 again."""
+        """Cut vectors to `dimensions`, make what was normalised, or is to be, of length 1 again, and quantise."""
         width = options.get("dimensions") or self.dimensions
         cut = outputs[:, :width]
         wanted = options.get("normalize")
         again = self._steps.normalizes and _RAW not in head.variant.split() and options.get("dimensions")
-        return np.asarray(unit(cut)) if wanted or again else cut
+        return self._formats.apply(np.asarray(unit(cut)) if wanted or again else cut, options)
 
     def _pooling(self, options: Options) -> str:
         """Give the pooling that was asked for in place of the model's own, else nothing."""

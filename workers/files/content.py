@@ -15,6 +15,9 @@ _ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model fo
 _WEIGHTS = re.compile(r"(?P<folder>\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(?P<kind>safetensors|bin)")
 """Weights of the network, and of the modules of a sentence-transformers folder."""
 
+RANGES = "calibration_ranges.npy"
+"""The least and the largest value of each dimension of a model's vectors, by which int8 and uint8 are made."""
+
 HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 """Weights that bge-m3 has beside those of its network."""
 
@@ -36,7 +39,7 @@ def definition(names: Iterable[str]) -> list[str]:
     """Choose, from the files of a model, what loading it in torch or tokenizing for it may need."""
     names = list(names)
     texts = [name for name in names if name.endswith(_TEXTS) and not name.startswith(_ELSEWHERE)]
-    return sorted({*texts, *_weights(names), *(name for name in names if name in HEADS)})
+    return sorted({*texts, *_weights(names), *(name for name in names if name in (*HEADS, RANGES))})
 
 
 def size_of(folder: Path) -> int:

@@ -39,6 +39,7 @@ def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:
         batch_tokens=int(settings.batch_tokens) if settings.batch_tokens.isdigit() else None,
         quantised=settings.dtype == "int8",
         onnx_file=settings.onnx_file,
+        embedding_dtype=settings.embedding_dtype,
         compiled=settings.compile,
     )
 

@@ -14,6 +14,7 @@ from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.modules import unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, text_batch
+from infinity_pool.workers.text.quantising import OPTION, NumberFormats
 from infinity_pool.workers.text.tokenizer import Tokenizer, Tokens, max_length_of
 
 _TEXT_INPUTS = ("input_ids", "attention_mask")
@@ -47,7 +48,7 @@ class TwoTowers(Family):
     tasks: tuple[str, ...] = ("embed",)
     auto_class = "AutoModel"
     output = ""
-    options: tuple[str, ...] = ("dimensions", "modality", "normalize")
+    options: tuple[str, ...] = ("dimensions", "modality", "normalize", OPTION)
     pads_to_limit = False
     media_input: str
 
@@ -56,6 +57,7 @@ class TwoTowers(Family):
         self.max_length = max_length_of(files)
         self.dimensions: int = facts["width"]
         self.inputs: tuple[str, ...] = (*facts["text_inputs"], self.media_input)
+        self._formats = NumberFormats(files, self.dimensions)
         self._left: bool = facts["left"]
         self._tokenizer = Tokenizer(files, self.max_length)
         self.max_chars = self._tokenizer.max_chars
@@ -70,7 +72,8 @@ class TwoTowers(Family):
         modality = modality_of(options, self.modalities)
         check_names(options, (*self.options, *CUTS) if modality == "text" else self.options)
         self._tokenizer.cut(options)
-        flag_of(options, "normalize")
+        changed = ["normalize"] if flag_of(options, "normalize") is False else []
+        self._formats.check(options, *changed)
         count_of(options, "dimensions", self.dimensions)
         return Head(task, modality)
 
@@ -111,6 +114,7 @@ class TwoTowers(Family):
         return output
 
     def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
-        """Cut vectors to `dimensions`, and make them of length 1 unless `normalize` is false."""
+        """Cut vectors to `dimensions`, make them of length 1 unless `normalize` is false, and quantise."""
         cut = outputs[:, : options.get("dimensions") or self.dimensions]
-        return cut if options.get("normalize") is False else np.asarray(unit(cut))
+        vectors = cut if options.get("normalize") is False else np.asarray(unit(cut))
+        return self._formats.apply(vectors, options)

@@ -68,9 +68,7 @@ class Tokenizer:
     Without `special`, no special tokens are added. Of a `vocabulary` that is known, token ids are taken too.
     """
 
-    def __init__(
-        self, files: ModelFiles, max_length: int, special: bool = True, vocabulary: int | None = None
-    ) -> None:
+    def __init__(self, files: ModelFiles, max_length: int, special: bool = True, vocabulary: int | None = None) -> None:
         facts = json.loads((files.described / _FACTS).read_text())
         self.added: int = facts["added"] if special else 0
         if max_length <= self.added:

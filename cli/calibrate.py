@@ -1,0 +1,56 @@
+"""infinity calibrate: the ranges by which a model's vectors are answered as int8 and uint8."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from infinity_pool.broker.errors import InfinityError
+from infinity_pool.broker.settings import option
+from infinity_pool.cli.logs import start_logging
+from infinity_pool.cli.options import read, settings_options
+from infinity_pool.workers.settings import ModelSettings
+
+_OF_SERVING = (
+    "served_model_name",
+    "embedding_dtype",
+    "replicas",
+    "batch_tokens",
+    "preprocess_workers",
+    "allow_mixed",
+    "device_share",
+    "max_running",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateSettings(ModelSettings):
+    """What `infinity calibrate` is told."""
+
+    texts: str = option("A file with a text on each line, like those that will be embedded.", scope="calibrate")
+
+
+@click.command(params=settings_options(CalibrateSettings, without=_OF_SERVING))
+def command(**values: Any) -> None:
+    """Measure the range of each dimension of a model's vectors, for --embedding-dtype int8 and uint8."""
+    settings = read(CalibrateSettings, values)
+    start_logging("error", "text")
+    try:
+        settings.check()
+        click.echo(_calibrate(settings))
+    except InfinityError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+def _calibrate(settings: CalibrateSettings) -> str:
+    from infinity_pool.workers.models.calibrate import calibrate  # here: it brings numpy along
+
+    made = calibrate(settings, Path(settings.texts).expanduser().absolute(), _shown)
+    return f"{made.path}: ranges of {made.width} dimensions, of {made.texts} texts"
+
+
+def _shown(stage: str, part: float | None) -> None:
+    click.echo(stage if part is None else f"{stage} {part:.0%}", err=True)
