@@ -25,6 +25,9 @@ _LEAST_COSINE = {"float32": 1 - 1e-5, "float16": 0.995}
 """How near another way to run a network must come to the plain one, by its dtype; with fewer bits less is asked for."""
 _LEAST_COSINE_OF_OTHERS = 0.98
 
+_REFUSED = (ImportError, ValueError)
+"""What transformers raises for an attention that is not installed, or that a network has not."""
+
 
 def convert(files: ModelFiles, family: Family, folder: Any, progress: Progress) -> dict[str, Any]:
     """Nothing: the model's own files are what torch reads."""
@@ -62,7 +65,7 @@ class TorchEngine:
     """
 
     def __init__(self, network: Any, family: Family, device: str, dtype: torch.dtype) -> None:
-        self.device = f"{device} ROCm" if kind_of(device) == "cuda" and torch.version.hip else device
+        self.device = _shown(device)
         self.dtype = str(dtype).removeprefix("torch.")
         self.layout = "padded"
         self._network = network
@@ -124,15 +127,17 @@ class TorchEngine:
     def pack(self, attention: str) -> bool:
         """Run batches without padding, with that attention, if this gives what padded ones give; else say why not."""
         before = self._probe()
-        packing = Packing(self._network, attention)
-        self._packing = packing
-        if fault := self._fault(before):
-            packing.undo()
-            self._packing = None
-            self.layout = f"padded: with {attention} {fault}"
-            return False
-        self.layout = "packed"
-        return True
+        try:
+            packing = self._packing = Packing(self._network, attention)
+        except _REFUSED as error:
+            fault = _first_line(error)
+        else:
+            fault = self._fault(before)
+            if fault:
+                packing.undo()
+                self._packing = None
+        self.layout = f"padded: with {attention} {fault}" if fault else "packed"
+        return not fault
 
     def compile(self, backend: Any = "inductor") -> None:
         """Compile the network for any shape, now; raises InvalidInput if torch cannot, or it gives something else."""
@@ -154,8 +159,8 @@ class TorchEngine:
         try:
             self._network.set_attn_implementation(attention)
             fault = self._fault(before)
-        except (ImportError, ValueError) as error:  # what transformers says of networks that cannot
-            fault = str(error)
+        except _REFUSED as error:
+            fault = _first_line(error)
         if fault:
             self._network.set_attn_implementation(usual)
             _log.info("attention is %s: with %s %s", usual, attention, fault)
@@ -189,6 +194,11 @@ class TorchEngine:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _shown(device: str) -> str:
+    """Say where cuda is ROCm, whose torch gives it the same name."""
+    return f"{device} ROCm" if kind_of(device) == "cuda" and torch.version.hip else device
 
 
 def _dtype(device: str, name: str) -> torch.dtype:

@@ -143,7 +143,9 @@ def _find(settings: ModelSettings, progress: Progress) -> _Located:
 
 
 def _prepare(found: _Located, settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
-    engine = "onnx" if settings.onnx_file else "torch" if settings.compile else settings.engine
+    engine = "onnx" if settings.onnx_file else settings.engine
+    if settings.compile and engine == "auto":
+        engine = "torch"
     want = (engine, device, settings.dtype)
     with surroundings(found.files.built):
         made = _make_once(found.files, found.family_name, want, progress)

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.engines.torch import TorchEngine
+from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.engines.torch import TorchEngine, _shown
 from infinity_pool.workers.interface import Engine
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.networks.packing import VARLEN
@@ -142,3 +143,28 @@ def test_two_threads_get_each_their_own(folder: Path) -> None:
 
     for place, vectors in enumerate(found):
         np.testing.assert_allclose(vectors, expected[place % len(TEXTS)], atol=1e-5)
+
+
+def test_a_model_that_is_to_be_compiled_is_at_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compiler(function: Any, dynamic: bool, backend: str) -> Any:
+        compiled.append(backend)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiler)
+
+    load_here(folder)
+    assert compiled == []
+    load_here(folder, compile=True)
+
+    assert compiled == ["inductor"]
+
+
+@pytest.mark.parametrize(("hip", "shown"), [(None, "cuda:1"), ("6.2.41133", "cuda:1 ROCm")])
+def test_rocm_is_shown(hip: str | None, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip)
+
+    assert _shown("cuda:1") == shown
+    assert kind_of(shown) == "cuda"
+    assert _shown("cpu") == "cpu"

@@ -10,7 +10,7 @@ import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from infinity_pool.workers.engines.torch import TorchEngine
-from infinity_pool.workers.interface import Family
+from infinity_pool.workers.interface import Family, Packs
 from infinity_pool.workers.networks import packing
 from infinity_pool.workers.networks.packing import VARLEN, Packing, plan, varlen_attention, why_padded
 from tests.tiny_late_interaction import save_bge_m3, save_pylate
@@ -136,6 +136,34 @@ def test_wrong_attention_is_found_at_load(attention: Any, words: str, tmp_path: 
     assert words in engine.layout
     assert engine.attention == "sdpa"
     np.testing.assert_array_equal(embed(family, engine, TEXTS), padded)
+
+
+def test_the_best_attention_that_works_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, engine = load(save_encoder("bert", tmp_path, "mean"))
+    tried: list[str] = []
+    pack = engine.pack
+
+    def try_out(attention: str) -> bool:
+        tried.append(attention)
+        return pack(attention)
+
+    monkeypatch.setattr("infinity_pool.workers.engines.torch.find_spec", lambda name: name)  # a flash-attn for no CPU
+    monkeypatch.setattr(engine, "pack", try_out)
+
+    engine.choose_attention()
+
+    assert tried == ["flash_attention_2", VARLEN]
+    assert (engine.packed, engine.layout, engine.attention) == (True, "packed", VARLEN)
+    assert isinstance(engine, Packs)
+
+
+def test_padded_it_stays_with_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, engine = load(save_sparse_encoder(tmp_path))
+    monkeypatch.setattr("infinity_pool.workers.engines.torch.find_spec", lambda name: name)
+
+    engine.choose_attention()
+
+    assert (engine.packed, engine.attention) == (False, "sdpa")
 
 
 def test_what_the_kernel_has_not_is_not_passed_over() -> None:
