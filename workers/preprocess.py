@@ -58,8 +58,11 @@ class Preprocessor:
         self._family = family
         self._files = files
         self._processes = processes
-        self._executor = self._open()
+        self._executor = self._open(processes)
         self._turns = Turns(max(1, processes))
+        self._apart: Executor | None = None
+        self._suspects = 0
+        self._one_suspect = asyncio.Lock()
 
     async def start(self) -> None:
         """Start the processes now, so that the first job need not wait for them."""
@@ -70,8 +73,8 @@ class Preprocessor:
         Prepare the items of several jobs; gives their rows, and the error of each that failed.
 
         Media are prepared job by job, since one may take a second: what is of the online lane comes in between.
-        A process that dies is replaced; the jobs it held are tried again one by one, and one that kills a process
-        twice fails as WorkerFailed.
+        A process that dies takes the others with it, and all are replaced. The jobs they held are tried again one by
+        one, in a process where nothing else is; one that kills this too fails as WorkerFailed, and no other.
         """
         if is_small(requests):
             return prepare(self._here, requests)
@@ -80,18 +83,38 @@ class Preprocessor:
         try:
             return await self._submit(requests, lane)
         except BrokenExecutor:
-            logger.error("a preprocessing process died; it is replaced")
-        return _merge([await self._alone(request, lane) for request in requests])
+            return _merge([await self._alone(request) for request in requests])
 
     def close(self) -> None:
         """Stop the processes."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        for executor in (self._executor, self._apart):
+            if executor is not None:
+                executor.shutdown(wait=True, cancel_futures=True)
 
-    async def _alone(self, request: Request, lane: Lane) -> Outcome:
+    async def _alone(self, request: Request) -> Outcome:
+        """Prepare a job that a process may have died of; what it does now is its own doing."""
+        self._suspects += 1
         try:
-            return await self._submit([request], lane)
+            async with self._one_suspect:
+                return await self._in_quarantine(request)
+        finally:
+            self._suspects -= 1
+            if not self._suspects:
+                self._close_quarantine()
+
+    async def _in_quarantine(self, request: Request) -> Outcome:
+        self._apart = self._apart or self._open(1)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._apart, _prepare, [request])
         except BrokenExecutor:
+            self._close_quarantine()
+            logger.error("a preprocessing process died of a job that was alone with it; the job fails")
             return [], {0: WorkerFailed("the preprocessing process died on this job")}
+
+    def _close_quarantine(self) -> None:
+        if self._apart is not None:
+            self._apart.shutdown(wait=False, cancel_futures=True)
+            self._apart = None
 
     async def _submit(self, requests: list[Request], lane: Lane) -> Outcome:
         async with self._turns.one(lane):
@@ -100,15 +123,16 @@ class Preprocessor:
                 return await asyncio.get_running_loop().run_in_executor(executor, _prepare, requests)
             except BrokenExecutor:
                 if self._executor is executor:  # others that broke with it find the new one
+                    logger.error("a preprocessing process died; it is replaced")
                     executor.shutdown(wait=False)
-                    self._executor = self._open()
+                    self._executor = self._open(self._processes)
                 raise
 
-    def _open(self) -> Executor:
-        if self._processes == 0:
+    def _open(self, processes: int) -> Executor:
+        if processes == 0:
             return ThreadPoolExecutor(1, "preprocess", initializer=_make, initargs=(self._family, self._files))
         return ProcessPoolExecutor(
-            self._processes,
+            processes,
             multiprocessing.get_context("spawn"),
             initializer=_begin,
             initargs=(self._family, self._files),

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.broker.messages import Lane
 from infinity_pool.workers.families.dummy import Dummy
 from infinity_pool.workers.interface import ModelFiles
@@ -132,6 +132,27 @@ async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
         outcomes = await asyncio.gather(*(pool.prepare(many) for _ in range(10)))
         assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2] * 33] * 10
     pool.close()
+
+
+class Killer:
+    """An item that ends the process that it is unpacked in."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (1,)
+
+
+async def test_who_kills_processes_fails_alone_and_is_told_of_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    pool = Preprocessor("dummy", FILES, 2, Dummy(FILES))
+    await pool.start()
+    killer, good = texts(Killer()), texts(*["a" * 8] * 33)
+    outcomes = await asyncio.gather(*(pool.prepare([each]) for each in [good, killer, good, good, killer, good]))
+    (prepared, errors), *_ = [await pool.prepare([good])]
+    pool.close()
+
+    assert [bool(failed) for _, failed in outcomes] == [False, True, False, False, True, False]
+    assert all(isinstance(error, WorkerFailed) for _, failed in outcomes for error in failed.values())
+    assert len(prepared) == 1 and not errors
+    assert len([record for record in caplog.records if "died" in record.message]) <= 4  # two for each
 
 
 @pytest.mark.parametrize("how", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
