@@ -24,7 +24,7 @@ _SHORTEST = 0.001  # s, of a timeout that is sent
 _PART_ITEMS = 256  # in one request; more are sent as several
 _PARTS_AT_ONCE = 4
 _PATHS = {"embed": "/embeddings"}
-_OPTIONS = {"embed": {"dimensions"}}
+_OPTIONS = {"embed": {"dimensions", "embedding_dtype", "pooling", "truncate_prompt_tokens", "truncation_side"}}
 
 
 class _Answer(NamedTuple):
@@ -193,10 +193,15 @@ def _embeddings(answer: _Answer) -> Result:
     rows = [a2b_base64(entry["embedding"]) for entry in answer.data["data"]]
     return Result(
         answer.headers.get("X-Request-Id", ""),
-        np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1),
+        np.frombuffer(b"".join(rows), _number_format(answer.headers)).reshape(len(rows), -1),
         answer.data["usage"]["total_tokens"],
         int(answer.headers.get("X-Infinity-Truncated", 0)),
     )
+
+
+def _number_format(headers: Mapping[str, str]) -> "np.dtype[Any]":
+    """Give what an answer's numbers are."""
+    return np.dtype(headers.get("X-Infinity-Dtype", "float32")).newbyteorder("<")
 
 
 def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
@@ -209,7 +214,7 @@ def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
 
 def _encoded(body: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(body)
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:  # a lone surrogate, or an item that is no text
         raise InvalidInput(f"an item cannot be sent: {error}", param="input") from error
 

@@ -10,10 +10,9 @@ from binascii import b2a_base64
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from aiohttp import web
 
-from infinity_pool.api.rendering import SLICE, Encoding, dumps
+from infinity_pool.api.rendering import SLICE, Encoding, dumps, little
 from infinity_pool.broker.messages import Array
 
 _BASE64_ROWS = 3  # whose bytes are whole groups of base64, so that pieces can be joined
@@ -28,7 +27,7 @@ def sparse_pieces(vectors: Sequence[Sequence[Array]]) -> Iterator[bytes]:
 def matrix_pieces(
     matrices: Iterable[Array], encoding: Encoding, kind: str = "pooling", field: str = "data"
 ) -> Iterator[bytes]:
-    """Render float32 arrays, [tokens, width] or [width], each with its shape; in base64 it is little-endian, flat."""
+    """Render arrays, [tokens, width] or [width], each with its shape; in base64 it is little-endian, flat."""
     for index, matrix in enumerate(matrices):
         head = dumps({"object": kind, "index": index, "shape": list(matrix.shape)})
         yield _comma(index) + head[:-1] + b"," + dumps(field) + b":"
@@ -50,7 +49,7 @@ def _comma(index: int) -> bytes:
 
 
 def _lists(matrix: Array) -> Iterator[bytes]:
-    rows = np.ascontiguousarray(matrix, np.float32)
+    rows = little(matrix)
     step = max(1, SLICE // max(1, rows[:1].size))
     yield b"["
     for first in range(0, len(rows), step):
@@ -59,7 +58,7 @@ def _lists(matrix: Array) -> Iterator[bytes]:
 
 
 def _base64(matrix: Array) -> Iterator[bytes]:
-    rows = np.ascontiguousarray(matrix, "<f4")
+    rows = little(matrix)
     step = _BASE64_ROWS * max(1, SLICE // max(1, rows[:1].size))
     yield b'"'
     for first in range(0, len(rows), step):

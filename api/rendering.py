@@ -20,6 +20,9 @@ TRUNCATED_HEADER = "X-Infinity-Truncated"
 FINGERPRINT_HEADER = "X-Infinity-Fingerprint"
 """What the vectors depend on: those of another fingerprint are not to be compared with them."""
 
+DTYPE_HEADER = "X-Infinity-Dtype"
+"""The numpy dtype of an answer's numbers, where it is not float32; packed bits are int8 or uint8."""
+
 SLICE = 2**15
 """Numbers rendered at a time, well under a millisecond's work; a larger answer is streamed."""
 
@@ -33,11 +36,11 @@ def json_response(data: Any, *, status: int = 200, headers: Mapping[str, str] | 
 
 def embeddings_response(model: str, result: Result, encoding: Encoding, worker: WorkerInfo | None) -> web.Response:
     """
-    Answer with the rows of a float32 array, [n, width], as OpenAI does; `worker` stands for the model's.
+    Answer with the rows of an array, [n, width], as OpenAI does; `worker` stands for the model's.
 
     A large answer is rendered in slices, and between two of them all other requests have their turn.
     """
-    rows = np.ascontiguousarray(result.outputs, np.float32)
+    rows = little(np.asarray(result.outputs))
     about = {"model": model, "usage": usage_of(result)}
     headers = result_headers(result, worker)
     if rows.size <= SLICE:
@@ -54,9 +57,22 @@ def usage_of(*results: Result) -> dict[str, int]:
 def result_headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:
     """Say what a result has beside its outputs; `worker` stands for the model's."""
     headers = {FINGERPRINT_HEADER: worker.fingerprint} if worker and worker.fingerprint else {}
+    if (dtype := _dtype_of(result)) not in ("", "float32"):
+        headers[DTYPE_HEADER] = dtype
     if result.truncated:
         headers[TRUNCATED_HEADER] = str(result.truncated)
     return headers
+
+
+def little(array: Array) -> Array:
+    """Give an array's numbers in one piece, little-endian."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+
+
+def _dtype_of(result: Result) -> str:
+    """Name what vectors and matrices are of, nothing for sparse ones."""
+    first = next(iter(result.outputs), None)
+    return first.dtype.name if isinstance(first, np.ndarray) else ""
 
 
 async def _stream(rows: Array, about: dict[str, Any], encoding: Encoding) -> AsyncIterator[bytes]:
@@ -77,8 +93,8 @@ def _entries(rows: Array, first: int, encoding: Encoding) -> list[dict[str, Any]
 
 
 def _base64(row: Array) -> str:
-    """Give a row's float32 numbers, little-endian, as OpenAI's clients read them."""
-    return b2a_base64(row.astype("<f4", copy=False).data, newline=False).decode("ascii")
+    """Give a row's numbers, little-endian, of which OpenAI's clients read float32."""
+    return b2a_base64(row.data, newline=False).decode("ascii")
 
 
 def dumps(data: Any) -> bytes:

@@ -62,14 +62,18 @@ class SyncClient:
     def embed(
         self,
         model: str,
-        texts: str | Sequence[str],
+        texts: str | Sequence[Item],
         *,
         dimensions: int | None = None,
+        embedding_dtype: str | None = None,
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> Array:
-        """Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width."""
-        return self._wait(self._client.embed(model, texts, dimensions=dimensions, lane=lane, timeout=timeout))
+        """Embed texts, or token ids, as the async client does."""
+        work = self._client.embed(
+            model, texts, dimensions=dimensions, embedding_dtype=embedding_dtype, lane=lane, timeout=timeout
+        )
+        return self._wait(work)
 
     def rerank(
         self,

@@ -33,12 +33,13 @@ async def rendered(rows: Array, encoding: Encoding) -> list[bytes]:
     return [piece for piece in pieces if piece]
 
 
-def numbers(answer: bytes, encoding: Encoding) -> Array:
+def numbers(answer: bytes, encoding: Encoding, dtype: str = "float32") -> Array:
     entries = json.loads(answer)["data"]
     assert [entry["index"] for entry in entries] == list(range(len(entries)))
     if encoding == "float":
-        return np.array([entry["embedding"] for entry in entries], np.float32)
-    return np.stack([np.frombuffer(b64decode(entry["embedding"], validate=True), "<f4") for entry in entries])
+        return np.array([entry["embedding"] for entry in entries], dtype)
+    kind = np.dtype(dtype).newbyteorder("<")
+    return np.stack([np.frombuffer(b64decode(entry["embedding"], validate=True), kind) for entry in entries])
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
@@ -72,7 +73,7 @@ async def test_every_bit_arrives(shape: tuple[int, int], encoding: Encoding) -> 
 async def test_any_array_of_numbers_is_taken(rows: Array, encoding: Encoding) -> None:
     pieces = await rendered(rows, encoding)
 
-    assert numbers(b"".join(pieces), encoding).tolist() == rows.tolist()
+    assert numbers(b"".join(pieces), encoding, rows.dtype.name).tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,6 +36,20 @@ def test_what_no_worker_would_read_is_not_sent() -> None:
     [part] = split(["abcdef", "ab", ["abcdef", "x"], b"abcdef"], Limits(max_chars=4))
 
     assert part.items == ["abcd", "ab", ["abcd", "x"], b"abcdef"]
+
+
+def test_the_end_of_a_text_is_sent_where_it_is_kept_and_the_beginning_of_a_query() -> None:
+    [part] = split(["abcdef", ["abcdef", "uvwxyz"], [1, 2, 3, 4, 5]], Limits(max_chars=4), keep_end=True)
+
+    assert part.items == ["cdef", ["abcd", "wxyz"], [1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("kind", [list, lambda ids: np.array(ids, np.int32)])
+def test_token_ids_cost_what_they_are(kind: Callable[[list[int]], Any]) -> None:
+    parts = list(split([kind([7] * 1000)] * 8, Limits(max_length=2000)))
+
+    assert [(len(part.items), part.cost) for part in parts] == [(4, 4000), (4, 4000)]
+    assert [part.cost for part in split([kind([7] * 1000)], Limits(max_length=128))] == [128]
 
 
 def test_results_are_put_together_in_order() -> None:
