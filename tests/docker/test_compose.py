@@ -20,7 +20,21 @@ def test_there_are_a_queue_an_api_and_a_worker(services: dict[str, Any]) -> None
         "redis": None,
         "api": "api",
         "worker": "cpu",
+        "worker-cuda": "cuda",
+        "worker-tensorrt": "tensorrt",
+        "worker-rocm": "rocm",
     }
+
+
+def test_workers_on_gpus_come_when_asked_for(services: dict[str, Any]) -> None:
+    profiles = {name: service["profiles"] for name, service in services.items() if service.get("profiles")}
+
+    assert profiles == {f"worker-{kind}": [kind] for kind in ("cuda", "tensorrt", "rocm")}
+    for name in profiles:
+        worker = services["worker"]
+        assert {part: services[name][part] for part in worker if part != "build"} == {
+            part: given for part, given in worker.items() if part != "build"
+        }
 
 
 def test_redis_keeps_what_it_was_given(services: dict[str, Any]) -> None:

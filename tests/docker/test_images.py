@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,13 @@ def stages() -> dict[str, list[str]]:
         elif line and not line.startswith("#"):
             instructions.append(line)
     return found
+
+
+def parents() -> dict[str, str]:
+    """Give the stage that each stage begins with."""
+    return {
+        stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+    }
 
 
 def pip_lines(stage: str) -> str:
@@ -57,12 +65,12 @@ def test_the_linter_has_nothing_to_say() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_image_runs_as_nobody_special_and_says_how_it_is() -> None:
-    for name in ("api", "cpu", "cuda"):
-        words = {line.split()[0]: line for line in stages()[name]}
-        assert words["USER"] == "USER 10001"
-        assert "HEALTHCHECK" in words
-        assert "ENTRYPOINT" in words
+@pytest.mark.parametrize("stage", ["api", "cpu", "onnx", "cuda", "tensorrt", "rocm"])
+def test_every_image_runs_as_nobody_special_and_says_how_it_is(stage: str) -> None:
+    words = {line.split()[0]: line for line in [*stages().get(parents()[stage], []), *stages()[stage]]}
+    assert words["USER"] == "USER 10001"
+    assert "HEALTHCHECK" in words
+    assert "ENTRYPOINT" in words
 
 
 def test_what_is_copied_is_let_through() -> None:
@@ -106,3 +114,17 @@ def test_the_cuda_image_has_the_gpu_build_of_onnxruntime_alone(install: Callable
     assert "CUDAExecutionProvider" in venv.python("import onnxruntime as o; print(o.get_available_providers())")
     names = re.findall(r"^(onnxruntime[\w-]*)==", venv.run("pip", "freeze"), re.MULTILINE)
     assert names == ["onnxruntime-gpu"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "build"),
+    [("cpu", ""), ("onnx", ""), ("cuda", "-gpu"), ("tensorrt", "-gpu"), ("rocm", "-migraphx")],
+)
+def test_an_image_asks_for_one_build_of_onnxruntime(stage: str, build: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (asked,) = re.findall(r"whl\)\[(.*?)\]\"", pip_lines("cuda" if stage == "tensorrt" else stage))
+
+    names = asked.replace("${RUNTIME:-onnx}", "onnx").split(",")
+    parts = [part for name in names for part in extras[name] if part.startswith("onnxruntime")]
+
+    assert [re.split("[^a-z-]", part)[0] for part in parts] == [f"onnxruntime{build}"]

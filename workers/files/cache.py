@@ -26,7 +26,11 @@ _ABANDONED = 24 * 3600.0  # seconds after which a folder that was never finished
 LOCK = "lock"
 """The file in a folder at which processes wait for the one that fills it."""
 
-_MAKERS = ("infinity-pool", "transformers", "tokenizers", "torch", "onnxruntime", "onnxruntime-gpu", "ctranslate2")
+_RUNTIMES = ("", "-gpu", "-migraphx", "-openvino", "-rocm")
+_MAKERS = (
+    *("infinity-pool", "transformers", "tokenizers", "torch", "ctranslate2"),
+    *(f"onnxruntime{build}" for build in _RUNTIMES),
+)
 
 
 class Damaged(WorkerFailed):
