@@ -1,6 +1,7 @@
 """A model by its name, found, prepared and loaded, ready for a worker to run."""
 
 import dataclasses
+import hashlib
 import logging
 import time
 from contextlib import AbstractContextManager
@@ -36,6 +37,7 @@ __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
 _log = logging.getLogger(__name__)
 
 _DUMMY = "dummy"
+_PLAIN = "float32"  # of embeddings; a model that gives none refuses any other
 _MADE_SINCE = 5  # to be raised when what is made of a model changes
 
 
@@ -103,17 +105,20 @@ def _load(prepared: "_Prepared", settings: ModelSettings, device: str, progress:
     progress(f"loading with {engine_name}", None)
     family = make_family(family_name, files)
     engine = engine_module(engine_name).load(files, family, device, dtype)
-    _try(family, engine)
+    _try(family, engine, {} if files.embedding_dtype == _PLAIN else {"embedding_dtype": files.embedding_dtype})
     about = {name: fact for name, fact in files.extra.items() if name != engine_name}
     parts = [content, family_name, about, family.max_length, family.dimensions, engine.dtype]
     if engine.dtype == "int8":  # engines agree in what floating-point numbers are, and each quantises in its own way
         parts.append(engine_name)
+    if files.ranges.is_file():  # which what is answered as int8 depends on
+        parts.append(hashlib.sha256(files.ranges.read_bytes()).hexdigest())
     cosine = files.extra.get(engine_name, {}).get("cosine")
     return LoadedModel(files, family_name, family, engine_name, engine, key_of(*parts), cosine)
 
 
 def _dummy(settings: ModelSettings) -> _Prepared:
     files = ModelFiles(Path(), {}, settings.model, max_length=settings.max_length or None)
+    files = dataclasses.replace(files, embedding_dtype=settings.embedding_dtype)
     return _Prepared(files, _DUMMY, _DUMMY, "")
 
 
@@ -136,10 +141,11 @@ def _find(settings: ModelSettings, progress: Progress) -> _Located:
         graphs = graphs_for(names, files.onnx_file, files.quantised)
         graph = content_hash(files.path, graphs, root / "hashes.json")
     ways = (family_name, files.trust_remote_code, files.quantised, files.onnx_file)
+    ranges = root / "ranges" / f"{key_of(content, family_name)}.npy"
     key = key_of(_MADE_SINCE, content, graph, *ways, maker_versions())
     if files.quantised or files.onnx_file or not has_weights(names):  # the vectors are a graph's own
         content = key_of(content, graph, files.onnx_file)
-    return _Located(dataclasses.replace(files, built=root / "models" / key), family_name, content)
+    return _Located(dataclasses.replace(files, built=root / "models" / key, ranges=ranges), family_name, content)
 
 
 def _prepare(found: _Located, settings: ModelSettings, device: str, progress: Progress) -> _Prepared:
@@ -171,8 +177,8 @@ def _alone(folder: Path, progress: Progress) -> AbstractContextManager[None]:
     return alone(folder / LOCK, lambda: progress("waiting for a process that prepares this model", None))
 
 
-def _try(family: Family, engine: Engine) -> None:
+def _try(family: Family, engine: Engine, options: dict[str, str]) -> None:
     """Run it once: what cannot work ends the start, not the first request."""
-    head = family.head(family.tasks[0], {})
-    batch = family.collate([family.prepare(head, [family.example("a first text")], {})])
-    family.finish(head, family.split(engine.run(batch, family.reduce), batch), {})
+    head = family.head(family.tasks[0], options)
+    batch = family.collate([family.prepare(head, [family.example("a first text")], options)])
+    family.finish(head, family.split(engine.run(batch, family.reduce), batch), options)
