@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import itertools
 import logging
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ EXIT_OVER_LIMIT = 75
 """The exit code of a worker that came to have more than its limit, and may start anew (EX_TEMPFAIL of sysexits.h)."""
 
 _LOOK = 1.0  # s between two looks at what a worker has
+_LOOKS_A_TRIM = 30  # it takes some milliseconds, and what was returned is asked for again
 _LOOKS = 3  # in a row over its limit before it is replaced: a large batch is over in a moment
 
 _log = logging.getLogger(__name__)
@@ -105,7 +107,7 @@ def give_back_unused() -> None:
 
 
 class Guard:
-    """Looks at what a worker has, while it serves."""
+    """Looks at what a worker has, while it serves, and has returned what it no longer uses."""
 
     def __init__(self, limit: int, device: str) -> None:
         self._limit = limit
@@ -116,10 +118,14 @@ class Guard:
     async def until_over(self) -> None:
         """Return when it has had more than its limit for a while; never, if it has none."""
         over = 0
-        while over < _LOOKS:
+        for look in itertools.count(1):
             await asyncio.sleep(_LOOK)
+            if look % _LOOKS_A_TRIM == 0 or over == 1:
+                await asyncio.to_thread(give_back_unused)
             self.have = in_use(self._device)
             over = over + 1 if self._limit and self.have > self._limit else 0
+            if over == _LOOKS:
+                break
         self.over = True
         _log.error(
             "it has %s, with a limit of %s: it finishes what it holds, and ends", shown(self.have), shown(self._limit)
