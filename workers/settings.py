@@ -34,7 +34,11 @@ class ModelSettings:
     revision: str = option("Branch, tag or commit on the hub.", default="")
     family: str = option("What kind of model it is; auto: its files say.", default="auto", choices=("@families",))
     engine: str = option("What runs the network; auto measures.", default="auto", choices=("@engines",))
-    device: str = option("auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps.", default="auto")
+    device: str = option(
+        "auto, cpu, cuda (every visible GPU), cuda:0,cuda:1, mps; for onnx also tensorrt, rocm, migraphx, coreml, "
+        "openvino, openvino:GPU.",
+        default="auto",
+    )
     dtype: str = option(
         "Number format; auto: float32 on CPU, half precision on a GPU. int8 is quantised, on onnx and ctranslate2; "
         "float8 too, on torch and GPUs that have it.",
@@ -50,6 +54,12 @@ class ModelSettings:
     compile: bool = option("Have torch compile the network at the start; it needs a C++ compiler.", default=False)
     replicas: int = option("Workers of this model on each device.", default=1, minimum=1)
     max_length: int = option("Cut items to so many tokens; 0: the model's own limit.", default=0, minimum=0)
+    max_image_pixels: int = option(
+        "Pixels that an image may have; a large one takes a second to decode.",
+        default=2**26,
+        minimum=2**18,
+        maximum=2**28,
+    )
     device_share: float = option(
         "Its weight among the models that take turns on its device; 0: it takes none, or 1 where others here do.",
         default=0.0,
