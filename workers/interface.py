@@ -84,6 +84,7 @@ class ModelFiles:
     revision: str | None = None
     trust_remote_code: bool = False
     max_length: int | None = None  # the user's own limit, over the model's
+    max_image_pixels: int = 2**26
     batch_tokens: int | None = None  # the user's own budget of a batch, over what warm-up would measure
     quantised: bool = False  # whether int8 is asked for, which an engine may have to make
     onnx_file: str = ""  # the one of its own ONNX files that the user wants run

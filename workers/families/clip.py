@@ -64,7 +64,7 @@ class Clip(TwoTowers):
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
         self.pads_to_limit = self.counts_unattended = files.extra["pads_to_limit"]
-        self._pixels = Pixels(files.extra["pixels"])
+        self._pixels = Pixels(files.extra["pixels"], files.max_image_pixels)
         self._patches: int = files.extra["patches"]
         self._text_output, self._image_output = files.extra["outputs"]
 

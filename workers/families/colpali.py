@@ -116,7 +116,7 @@ class ColPali(Family):
         return _arrays(self._processor.process_queries(text=[text], truncation=True, max_length=cut.length - room))
 
     def _page(self, item: Item, place: int) -> Batch:
-        image = open_image(item, place)
+        image = open_image(item, place, self._files.max_image_pixels)
         try:
             return _arrays(self._processor.process_images(images=[image]))
         except ValueError as error:  # of a shape that it does not take, such as a very long and thin one

@@ -36,6 +36,7 @@ def locate(settings: ModelSettings, progress: Progress) -> ModelFiles:
         revision=settings.revision or None,
         trust_remote_code=settings.trust_remote_code,
         max_length=settings.max_length or None,
+        max_image_pixels=settings.max_image_pixels,
         batch_tokens=int(settings.batch_tokens) if settings.batch_tokens.isdigit() else None,
         quantised=settings.dtype == "int8",
         onnx_file=settings.onnx_file,

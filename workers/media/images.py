@@ -15,26 +15,27 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 
-MAX_PIXELS = 2**26
-"""Pixels of an image, and of what it is resized to: what 8 MB hold may unpack to a thousand times as much."""
-
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """What is read; of Pillow's other readers, some start other programs."""
 
 _DEEP = 65_535  # the brightest of 16 bits
 
 
-def open_image(data: Any, item: int) -> Any:
-    """Decode one image file to a PIL image in RGB; raises InvalidInput, naming the item."""
+def open_image(data: Any, item: int, most: int) -> Any:
+    """
+    Decode one image file to a PIL image in RGB; raises InvalidInput, naming the item.
+
+    It may have `most` pixels: what 8 MB hold may unpack to a thousand times as much.
+    """
     if not isinstance(data, bytes):
         raise InvalidInput(f"must be the bytes of an image file, not {type(data).__name__}", item=item)
     try:
         with warnings.catch_warnings(action="ignore"):  # of odd metadata, which no pixel depends on
-            return _decoded(data)
+            return _decoded(data, most)
     except InvalidInput as error:
         raise InvalidInput(error.message, item=item) from error
     except Exception as error:  # decoders meet what is broken in many ways
-        raise InvalidInput(_explained(error), item=item) from error
+        raise InvalidInput(_explained(error, most), item=item) from error
 
 
 def noise(width: int, height: int) -> bytes:
@@ -47,19 +48,19 @@ def noise(width: int, height: int) -> bytes:
     return file.getvalue()
 
 
-def check_size(size: Sequence[int], what: str = "has") -> None:
-    """Refuse more pixels than MAX_PIXELS."""
+def check_size(size: Sequence[int], most: int, what: str = "has") -> None:
+    """Refuse more pixels than `most`."""
     width, height = size
-    if width * height > MAX_PIXELS:
-        raise InvalidInput(f"{what} {width} x {height} pixels, more than the {MAX_PIXELS} allowed")
+    if width * height > most:
+        raise InvalidInput(f"{what} {width} x {height} pixels, more than the {most} allowed")
 
 
-def _decoded(data: bytes) -> Any:
+def _decoded(data: bytes, most: int) -> Any:
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # for images inside of images
+    Image.MAX_IMAGE_PIXELS = most  # for images inside of images
     with Image.open(BytesIO(data), formats=FORMATS) as image:
-        check_size(image.size)
+        check_size(image.size, most)
         image.load()
         shallow = _shallow(image)
         if shallow is not image:  # made anew, so without the EXIF that says how to turn it
@@ -80,11 +81,11 @@ def _shallow(image: Any) -> Any:
     return Image.fromarray((grey.astype(np.uint32) * 255 // _DEEP).astype(np.uint8))
 
 
-def _explained(error: Exception) -> str:
+def _explained(error: Exception, most: int) -> str:
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):
         return f"is no image that can be read; {', '.join(FORMATS)} can"
     if isinstance(error, Image.DecompressionBombError):
-        return f"has more than the {MAX_PIXELS} pixels allowed"
+        return f"has more than the {most} pixels allowed"
     return f"is a broken image: {str(error)[:200] or type(error).__name__}"

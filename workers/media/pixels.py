@@ -18,6 +18,7 @@ from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.media.images import check_size, noise, open_image
 
 _TOLERANCE = 1e-5
+_ENOUGH = 2**20  # pixels for these probes
 _PROBES = ((64, 48), (500, 130), (301, 401))  # width and height of the images that both processors see
 
 Rules = dict[str, Any]
@@ -28,10 +29,11 @@ class Pixels:
     A model's image processor: `height` and `width` of what it gives, and the steps to it.
 
     Bytes travel, not floats: `prepare` gives uint8, a quarter as much, and the rest is `scale` and `offset` of each
-    channel, [3, 1, 1], on the device.
+    channel, [3, 1, 1], on the device. An image, and what it is resized to, may have `most` pixels.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, most: int) -> None:
+        self._most = most
         self.height, self.width = rules["height"], rules["width"]
         self.scale = np.asarray(rules["scale"], np.float32)[:, None, None]
         self.offset = np.asarray(rules["offset"], np.float32)[:, None, None]
@@ -43,13 +45,13 @@ class Pixels:
         """Decode, resize and crop: uint8 [n, 3, height, width]; raises InvalidInput, naming the item."""
         pixels = np.empty((len(files), 3, self.height, self.width), np.uint8)
         for item, data in enumerate(files):
-            pixels[item] = self._one(open_image(data, item), item)
+            pixels[item] = self._one(open_image(data, item, self._most), item)
         return pixels
 
     def _one(self, image: Any, item: int) -> Array:
         if (size := self._size(image.size)) is not None:
             try:
-                check_size(size, "is so narrow that it would be resized to")
+                check_size(size, self._most, "is so narrow that it would be resized to")
             except InvalidInput as error:
                 raise InvalidInput(error.message, item=item) from error
             image = image.resize(size, resample=self._resample)
@@ -93,7 +95,7 @@ def read_pixels(files: ModelFiles, image_size: int) -> Rules:
             f"network takes {image_size} x {image_size}",
             param="model",
         )
-    if (difference := _difference(processor, Pixels(rules))) > _TOLERANCE:
+    if (difference := _difference(processor, Pixels(rules, _ENOUGH))) > _TOLERANCE:
         raise InvalidInput(
             f"the image processor of {files.spec!r}, {type(processor).__name__}, does what is not served here: pixels "
             f"differ by {difference:.1e}",

@@ -10,10 +10,11 @@ from PIL import Image
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.media.images import MAX_PIXELS, open_image
+from infinity_pool.workers.media.images import open_image
 from infinity_pool.workers.media.pixels import Pixels
 from tests.tiny_towers import encoded, png
 
+MOST = 2**26
 RULES: dict[str, Any] = {
     "shortest_edge": 32,
     "resized": None,
@@ -26,7 +27,7 @@ RULES: dict[str, Any] = {
 
 
 def decoded(data: Any) -> Array:
-    image = open_image(data, 0)
+    image = open_image(data, 0, MOST)
     assert image.mode == "RGB"
     return np.asarray(image)
 
@@ -106,7 +107,7 @@ def test_exif_turns(mode: str) -> None:
 
 def test_one_pixel() -> None:
     assert decoded(png(1, 1)).shape == (1, 1, 3)
-    assert Pixels(RULES).prepare([png(1, 1)]).shape == (1, 3, 32, 32)
+    assert Pixels(RULES, MOST).prepare([png(1, 1)]).shape == (1, 3, 32, 32)
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -122,14 +123,20 @@ def bomb(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [8193, 12_000, 100_000, 2_000_000])
 def test_decompression_bombs(side: int) -> None:
-    with pytest.raises(InvalidInput, match=f"more than the {MAX_PIXELS}"):
+    with pytest.raises(InvalidInput, match=f"more than the {MOST}"):
         decoded(bomb(side, side))
+
+
+def test_a_limit_of_ones_own() -> None:
+    assert Pixels(RULES, 1600).prepare([png(40, 40)]).shape == (1, 3, 32, 32)
+    with pytest.raises(InvalidInput, match=r"item 1: has 41 x 40 pixels, more than the 1600 allowed"):
+        Pixels(RULES, 1600).prepare([png(40, 40), png(41, 40)])
 
 
 def test_a_narrow_image_is_no_bomb_when_resized() -> None:
     line = encoded(Image.new("1", (100_000, 1)), "PNG")
     with pytest.raises(InvalidInput, match=r"item 1: is so narrow that it would be resized to 3200000 x 32"):
-        Pixels(RULES).prepare([png(40, 40), line])
+        Pixels(RULES, MOST).prepare([png(40, 40), line])
 
 
 GOOD = png(60, 60)
@@ -157,7 +164,7 @@ PHOTO = encoded(Image.effect_noise((60, 60), 80).convert("RGB"), "JPEG")
 )
 def test_what_is_broken_is_named(data: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
-        Pixels(RULES).prepare([GOOD, data, GOOD])
+        Pixels(RULES, MOST).prepare([GOOD, data, GOOD])
     assert caught.value.item == 1
 
 
