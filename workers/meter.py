@@ -37,7 +37,7 @@ class Meter:
         self._held = held
         self._moved = time.monotonic()
         self._running = 0
-        self._waits_for_turn = False
+        self._waits_since: float | None = None
         self._model = model
         self._registry = CollectorRegistry()
         waited = self._histogram("queue_seconds", "From being queued to the start of its batch.", _SECONDS, "lane")
@@ -93,11 +93,15 @@ class Meter:
         self.device_seconds += seconds
         self._used.inc(seconds)
 
-    def waits_for_turn(self, waits: bool) -> None:
-        """Note that a device is shared, and others have their turn before the next batch; or that they had."""
-        self._waits_for_turn = waits
-        if not self._running:
-            self._moved = time.monotonic()
+    def waits_for_turn(self) -> None:
+        """Note that others may have the device before the next batch: one that waits for them is not stalled."""
+        self._waits_since = time.monotonic()
+
+    def has_turn(self) -> None:
+        """Note that the wait for the device is over."""
+        now = time.monotonic()
+        self._moved = min(now, self._moved + now - (self._waits_since or now))
+        self._waits_since = None
 
     def woke(self) -> None:
         """Note that work has come to an idle worker; one that still runs a batch is none, whoever waits for that."""
@@ -106,8 +110,9 @@ class Meter:
 
     def stalled(self) -> float:
         """Give the seconds for which work has been in hand, or a batch running, and no batch was finished."""
-        has_work = self._running or (self._held() and not self._waits_for_turn)
-        return time.monotonic() - self._moved if has_work else 0.0
+        if not (self._held() or self._running):
+            return 0.0
+        return max(0.0, (self._waits_since or time.monotonic()) - self._moved)
 
     def failed(self, code: str) -> None:
         """Count one failure by its wire code."""

@@ -169,9 +169,9 @@ class Worker:
         return live
 
     async def _take_device(self) -> None:
-        self._meter.waits_for_turn(True)
+        self._meter.waits_for_turn()
         await self._device.take()
-        self._meter.waits_for_turn(False)
+        self._meter.has_turn()
 
     def _give_back_device(self) -> None:
         self._device.give_back(more=len(self._batcher) > 0 or len(self._preparing) > 0)

@@ -59,3 +59,21 @@ def test_a_packed_batch_has_no_padding(packed: bool, padding: float) -> None:
     meter.ran(batch(10, 20, 10), 0.08)
 
     assert f'infinity_worker_padding_tokens_total{{model="m"}} {padding}' in meter.exposition().decode()
+
+
+def test_the_wait_for_a_turn_on_a_shared_device_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1.0
+    monkeypatch.setattr("infinity_pool.workers.meter.time.monotonic", lambda: now)
+    meter = Meter("m", lambda: 1)
+    meter.woke()
+    now = 4.0
+    meter.waits_for_turn()
+    now = 104.0
+    assert meter.stalled() == 3.0
+    meter.has_turn()
+    assert meter.stalled() == 3.0
+    meter.starts(batch(5))
+    now = 106.0
+    assert meter.stalled() == 5.0
+    meter.ended(2.0)
+    assert meter.report()["device_seconds"] == 2.0
