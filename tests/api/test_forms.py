@@ -103,6 +103,7 @@ async def test_a_form_is_bounded_as_any_body_is(idle_api: Api) -> None:
         ({"Origin": "https://proxied.example", "Sec-Fetch-Site": "same-origin"}, 200),
         ({"Origin": "https://other.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Origin": "https://other.example", "Sec-Fetch-Site": "cross-site"}, 403),
         ({"Origin": "HERE", "Sec-Fetch-Site": "same-site"}, 403),
     ],
