@@ -44,8 +44,9 @@ def test_packed_texts_give_the_references_vectors(kind: str, tmp_path: Path) -> 
 
     assert engine.pack(VARLEN), engine.layout
 
-    np.testing.assert_allclose(embed(family, engine, TEXTS), reference(folder), atol=1e-5)
-    np.testing.assert_allclose(embed(family, engine, TEXTS[3:4]), reference(folder, TEXTS[3:4]), atol=1e-5)
+    expected = reference(folder)
+    np.testing.assert_allclose(embed(family, engine, TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(embed(family, engine, TEXTS[3:4]), expected[3:4], atol=1e-5)
 
 
 @pytest.mark.parametrize(
