@@ -3,7 +3,8 @@ The README's table of families: what runs each, and how near it comes to torch i
 
     python -m tests.quality.families
 
-writes it anew. MiniLM stands for the text encoders, tiny random models for the rest.
+writes it anew, for the CPU and the GPUs that are here. MiniLM stands for the text encoders, tiny random models for the
+rest.
 """
 
 import re
@@ -11,12 +12,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.progress import track
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.messages import Array
+from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.devices import expand, kind_of
 from infinity_pool.workers.interface import Engine, Family
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import detect
@@ -34,6 +37,14 @@ README = ROOT / "README.md"
 BLOCK = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- /families -->)", re.DOTALL)
 COLUMNS = [(engine, dtype) for engine, dtype in product(ENGINES, DTYPES) if engine != "dummy" and dtype != "auto"]
 REFERENCE = ("torch", "float32")
+DEVICES = {
+    "cuda": "CUDA (Blackwell and others)",
+    "tensorrt": "TensorRT",
+    "rocm": "ROCm and MIGraphX (MI300 and others)",
+    "mps": "MPS and CoreML",
+    "openvino": "OpenVINO",
+}
+"""What else there is to run on, by `--device`."""
 TEXTS = ("hello", "What is the capital of France?", "the quick brown fox jumps over the lazy dog " * 8)
 
 
@@ -67,38 +78,43 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 
 def table() -> str:
     """Measure everything, and draw the table."""
-    rows = {name: dict(_cosines(name)) for name in track(MODELS, "families")}
+    devices = [*dict.fromkeys(["cpu", *expand("auto")])]
+    pairs = [*product(MODELS, devices)]
+    rows = {pair: dict(_cosines(*pair)) for pair in track(pairs, "families")}
     columns = [column for column in COLUMNS if any(column in row for row in rows.values())]
     names = [f"{engine} {dtype}" for engine, dtype in columns]
-    lines = [f"| family | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
-    for name, row in rows.items():
+    lines = [f"| family | device | {' | '.join(names)} |", "|---|---|" + "---|" * len(names)]
+    for (name, device), row in rows.items():
         cells = (f"{row[column]:.6f}" if column in row else "no" for column in columns)
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(f"| `{name}` | tested on {device} | {' | '.join(cells)} |")
+    tested = {kind_of(device) for device in devices}
+    untested = [shown for kind, shown in DEVICES.items() if kind not in tested]
+    return "\n".join([*lines, *(f"| every | untested on {device} |{' |' * len(names)}" for device in untested)])
 
 
-def _cosines(name: str) -> Iterator[tuple[tuple[str, str], float]]:
+def _cosines(name: str, device: str) -> Iterator[tuple[tuple[str, str], float]]:
     with tempfile.TemporaryDirectory() as place:
         folder = MODELS[name](Path(place))
-        reference = _outputs(folder, *REFERENCE)
+        reference = _outputs(folder, *REFERENCE, "cpu")
         for engine, dtype in COLUMNS:
             try:
-                outputs = _outputs(folder, engine, dtype)
+                outputs = _outputs(folder, engine, dtype, device)
             except InvalidInput:  # it says at start that it cannot
                 continue
             yield (engine, dtype), min(map(_cosine, outputs, reference))
 
 
-def _outputs(folder: Path, engine: str, dtype: str) -> list[Array]:
-    """Give each text's output as one row of numbers, by the first task of the family."""
+def _outputs(folder: Path, engine: str, dtype: str, device: str) -> list[Array]:
+    """Give each item's output as one row of numbers, by the first task of the family: texts, and what else it takes."""
     found = prepare_here(folder, engine, dtype)
     family = make_family(detect(found.files), found.files)
-    loaded = engine_module(found.engine).load(found.files, family, "cpu", dtype)
-    return [_output(family, loaded, text) for text in TEXTS]
+    loaded = engine_module(found.engine).load(found.files, family, device, dtype)
+    items: list[tuple[dict[str, Any], Item]] = [({}, family.example(text)) for text in TEXTS]
+    return [_output(family, loaded, options, item) for options, item in [*items, *family.probes()]]
 
 
-def _output(family: Family, engine: Engine, text: str) -> Array:
-    batch = family.collate([family.prepare(family.head(family.tasks[0], {}), [family.example(text)], {})])
+def _output(family: Family, engine: Engine, options: dict[str, Any], item: Item) -> Array:
+    batch = family.collate([family.prepare(family.head(family.tasks[0], options), [item], options)])
     return np.asarray(engine.run(batch, family.reduce), np.float64).ravel()
 
 
@@ -111,4 +127,5 @@ def _cosine(one: Array, other: Array) -> float:
 
 if __name__ == "__main__":
     assert set(MODELS) == set(FAMILIES) - {"dummy"}
-    README.write_text(BLOCK.sub(lambda _: table(), README.read_text()))
+    measured = table()
+    README.write_text(BLOCK.sub(lambda _: measured, README.read_text()))
