@@ -110,6 +110,8 @@ class SentenceTransformer(Family):
     def head(self, task: str, options: dict[str, Any]) -> Head:
         """Check `dimensions`, `normalize`, `pooling`, `embedding_dtype`, the prompt, and where texts are cut."""
         check_task(task, self.tasks)
+        if not options:
+            return Head(task)
         check_names(options, _OPTIONS)
         pooling = self._pooling(options)
         count_of(options, "dimensions", min(self.dimensions, self._steps.width_by(pooling)))
@@ -117,9 +119,9 @@ class SentenceTransformer(Family):
         self._tokenizer.cut(options)
         normalize = flag_of(options, "normalize")
         raw = normalize is False and self._steps.normalizes
-        changed = ["normalize"] if normalize not in (None, self._steps.normalizes) else []
+        changed = [] if normalize in (None, self._steps.normalizes) else ["normalize"]
         self._formats.check(options, *changed, *(["pooling"] if pooling else []))
-        return Head(task, variant=" ".join(filter(None, (_RAW if raw else "", pooling))))
+        return Head(task, variant=f"{_RAW} {pooling}".strip() if raw else pooling)
 
     def prepare(self, head: Head, items: Sequence[Item], options: dict[str, Any]) -> Rows:
         """Tokenize, with the prompt in front of texts."""
@@ -158,7 +160,7 @@ class SentenceTransformer(Family):
     def _pooling(self, options: Options) -> str:
         """Give the pooling that was asked for in place of the model's own, else nothing."""
         mode = options.get("pooling")
-        if mode is None or [mode] == self._steps.modes:
+        if mode is None or self._steps.modes == [mode]:
             return ""
         if mode not in MODES:
             raise InvalidInput(f"pooling must be one of {', '.join(MODES)}, not {mode!r}", param="pooling")

@@ -47,7 +47,7 @@ class Prompts:
 
     def refuse_ids(self, items: Sequence[Item], options: Options) -> None:
         """Refuse token ids with a prompt that was asked for, since they are taken as they are."""
-        given = [name for name in self.OPTIONS if options.get(name) is not None]
+        given = [name for name in self.OPTIONS if options.get(name) is not None] if options else []
         if given and self.choose(options) and any(is_ids(item) for item in items):
             raise InvalidInput(f"token ids are taken as they are, without {given[0]}", param=given[0])
 

@@ -84,7 +84,7 @@ class Tokenizer:
 
     def cut(self, options: Options) -> Cut:
         """Give where a request wants its texts cut; raises InvalidInput, naming the option."""
-        return cut_of(options, self.usual, self.added)
+        return cut_of(options, self.usual, self.added) if options else self.usual
 
     def encode(self, items: Sequence[Item], prefix: str = "", cut: Cut | None = None) -> Tokens:
         """Tokenize, each text with `prefix` in front; raises InvalidInput, with its place, if an item is no text."""

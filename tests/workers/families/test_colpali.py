@@ -209,6 +209,20 @@ def test_a_long_query_is_cut_and_said_to_be(model: tuple[Path, Family, Engine]) 
     assert rows.truncated.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_queries_are_cut_where_a_request_says(model: tuple[Path, Family, Engine], side: str) -> None:
+    folder, family, _ = model
+    options = {"truncate_prompt_tokens": 9, "truncation_side": side}
+    processor: Any = transformers.AutoProcessor.from_pretrained(folder)  # type: ignore[no-untyped-call]
+    whole = np.asarray(processor.process_queries(text=["a b c d e f g h " * 9])["input_ids"][0]).tolist()
+
+    rows = family.prepare(family.head("multivector", options), ["a b c d e f g h " * 9], options)
+
+    ids = rows.ragged["input_ids"].tolist()
+    assert (len(ids), rows.truncated.tolist()) == (9, [True])
+    assert ids == (whole[-9:] if side == "left" else whole[:9])
+
+
 @pytest.mark.parametrize(
     ("task", "options", "items", "message"),
     [
