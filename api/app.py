@@ -28,9 +28,26 @@ def make_app(settings: ApiSettings) -> web.Application:
     app.cleanup_ctx.append(_fetcher)
     app.cleanup_ctx.append(_queue)
     app.on_shutdown.append(door.close)
-    for module in pkgutil.iter_modules(routes.__path__):
-        app.add_routes(importlib.import_module(f"{routes.__name__}.{module.name}").routes)
+    app.add_routes(_routes(settings.url_prefix.strip("/")))
     return app
+
+
+def _routes(prefix: str) -> list[web.RouteDef]:
+    """Give the routes of every file in routes/, and, below the prefix, those that are not below /v1."""
+    names = [file.name for file in pkgutil.iter_modules(routes.__path__)]
+    modules = [importlib.import_module(f"{routes.__name__}.{name}") for name in names]
+    found = [route for module in modules for route in module.routes]
+    there = {(route.method, route.path) for route in found}
+    below = [_at(f"/{prefix}{route.path}", route) for route in found if prefix and not _in_v1(route.path)]
+    return found + [route for route in below if (route.method, route.path) not in there]
+
+
+def _at(path: str, route: web.RouteDef) -> web.RouteDef:
+    return web.RouteDef(route.method, path, route.handler, dict(route.kwargs))
+
+
+def _in_v1(path: str) -> bool:
+    return path.startswith(("/v1/", "/v2/"))
 
 
 async def _fetcher(app: web.Application) -> AsyncIterator[None]:

@@ -3,7 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -13,9 +14,10 @@ from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.forms import FORM
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, SETTINGS
 from infinity_pool.api.media.files import files_of
-from infinity_pool.api.reading import lane_of
+from infinity_pool.api.reading import UNNAMED, AnyModelBody, lane_of, read
 from infinity_pool.api.rendering import result_headers
 from infinity_pool.api.settings import HttpSettings
+from infinity_pool.api.token_ids import refuse_ids
 from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unavailable
 from infinity_pool.broker.messages import Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
@@ -31,6 +33,24 @@ class Asked:
         self._client = request.app[CLIENT]
         self.settings: HttpSettings = request.app[SETTINGS]
         self.deadline = Deadline(request, self.settings)
+
+    async def read(self, kind: type[AnyModelBody], task: str = "") -> AnyModelBody:
+        """
+        Read and check the body, and put the served name in place of any other, where only one model can be meant.
+
+        That is the only one, or of several the only one that has the task, if the request names none. Names are taken
+        as they are under --strict-model-names. Raises as `reading.read` does, and ModelNotFound.
+        """
+        body = await read(self._request, kind, self.deadline.left("online"))
+        if self._client.best(body.model) is not None or self.settings.strict_model_names:
+            return body
+        served = {one.name: one.workers for one in await self._client.models()}
+        if body.model in served:
+            return body
+        names = [name for name, workers in served.items() if workers]
+        if body.model == UNNAMED and len(names) > 1 and task:
+            names = [name for name in names if any(task in worker.tasks for worker in served[name])]
+        return body.model_copy(update={"model": names[0]}) if len(names) == 1 else body
 
     def lane(self, items: int, online: bool = False) -> Lane:
         """Choose the lane by the request's header, else by the number of items unless it is always online."""
@@ -69,6 +89,13 @@ class Asked:
         if not self.deadline.left("online"):
             raise Unavailable(f"no worker of {model} is ready yet", retry_after=2.0)
 
+    async def items(self, model: str, values: Sequence[Item], modality: str) -> list[Item]:
+        """Give a model's items out of the field `input`: texts and token ids as they are, files decoded or fetched."""
+        if modality == "text":
+            self.check_texts(values)
+            return list(values)
+        return await self.files(model, refuse_ids(values, modality))
+
     async def files(self, model: str, values: Sequence[str], param: str = "input") -> list[Item]:
         """
         Decode or fetch the files of the field `param`, for a model that is served; together they fit into a body.
@@ -98,12 +125,8 @@ class Asked:
         """Have a model run a task; raises the worker's error, whose item is one of the field `param`."""
         check_ability(self.known(model), task, options.get("modality", "text"))
         timeout = self.deadline.left(lane)
-        try:
+        with naming_items(param):
             result = await self._client.submit(model, task, items, options=options, lane=lane, timeout=timeout)
-        except InvalidInput as error:
-            if error.item is None:
-                raise
-            raise InvalidInput(error.message, param=param, item=error.item) from error
         self._request.app[METRICS].ran(model, task, len(items), result)
         return result
 
@@ -111,6 +134,17 @@ class Asked:
         """Say what answers have beside their outputs."""
         truncated = sum(result.truncated for result in results)
         return result_headers(results[0]._replace(truncated=truncated), self.known(model))
+
+
+@contextmanager
+def naming_items(param: str) -> Iterator[None]:
+    """Tell what a worker says of an item as what is wrong with one of a field's."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.item is None:
+            raise
+        raise type(error)(error.message, param=param, item=error.item) from error
 
 
 def named(kind: str, model: str) -> dict[str, Any]:

@@ -20,6 +20,11 @@ def public(handler: AnyHandler) -> AnyHandler:
     return handler
 
 
+def is_public(handler: Handler) -> bool:
+    """Say whether a handler needs no key."""
+    return handler in _PUBLIC
+
+
 class KeyCheck:
     """Compares the caller's Bearer token with the key, in constant time; an empty key lets everyone in."""
 

@@ -6,8 +6,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from infinity_pool.api.dialects.openai import error_body
 from infinity_pool.api.door import SERVER
-from infinity_pool.api.errors import error_body, error_response
+from infinity_pool.api.errors import error_response
 from infinity_pool.api.rendering import json_response
 
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from infinity_pool.api.auth import KeyCheck
+from infinity_pool.api.described import dialect_of
 from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
 
@@ -44,7 +45,7 @@ class Door:
         except (asyncio.CancelledError, ConnectionError):  # the caller has gone
             raise
         except Exception as error:  # noqa: BLE001 # every error is answered, and a surprise logged
-            response = error_response(error, request_id)
+            response = error_response(error, request_id, dialect_of(request))
             status = response.status
         finally:
             self._metrics.answered(_route(request), status, time.perf_counter() - started)

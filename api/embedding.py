@@ -3,54 +3,56 @@
 from typing import Any, ClassVar, Literal
 
 from aiohttp import web
-from pydantic import Field
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked
+from infinity_pool.api.cutting import CUTTING, CuttingBody
 from infinity_pool.api.listing import list_response, matrix_pieces
-from infinity_pool.api.reading import Body, Truncate, read
+from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
-from infinity_pool.api.texts import Name, Texts
-from infinity_pool.broker.messages import Item, Result
+from infinity_pool.api.texts import TextsOrIds
+from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
 
 Modality = Literal["text", "image", "audio"]
+EmbeddingDtype = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 
-
-_TOLD = ("dimensions", "normalize", "prompt", "prompt_name", "input_type", "truncate")
+_TOLD = ("dimensions", "normalize", "pooling", "embedding_dtype", "prompt", "prompt_name", "input_type", *CUTTING)
 """What a family is told as it is; it refuses what it does not know."""
 
 
-class EmbeddingsBody(Body):
-    """What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from."""
+class EmbeddingsBody(CuttingBody):
+    """
+    What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from.
 
-    model: Name
+    Token ids are run as they are. `pooling` is one of the ways of sentence-transformers, in place of the model's own.
+    """
+
     files: ClassVar[str] = "input"
 
-    input: Texts
+    input: TextsOrIds
     encoding_format: Encoding | None = None
-    dimensions: int | None = Field(None, ge=1, le=2**20)
+    dimensions: Dimensions = None
     user: str | None = None
     modality: Modality = "text"
     normalize: bool | None = None
+    pooling: str | None = None
+    embedding_dtype: EmbeddingDtype | None = None
     prompt: str | None = None
     prompt_name: str | None = None
     input_type: str | None = None
-    truncate: Truncate = None
 
 
 async def embed(request: web.Request, modality: Modality | None = None) -> web.Response:
     """Embed what a request brings: items of its own modality, unless the endpoint has one."""
     asked = Asked(request)
-    body = await read(request, EmbeddingsBody, asked.deadline.left("online"))
+    body = await asked.read(EmbeddingsBody, "embed")
     asked.check_count(body.input, "input")
     modality = modality or body.modality
     worker = asked.known(body.model)
     task = _task_of(worker)
     check_ability(worker, task, modality)
-    if modality == "text":
-        asked.check_texts(body.input)
-    items: list[Item] = list(body.input) if modality == "text" else await asked.files(body.model, body.input)
+    items = await asked.items(body.model, body.input, modality)
     result = await asked.run(body.model, task, items, _options(body, modality), asked.lane(len(items)))
     return _response(body, result, asked.known(body.model))
 

@@ -1,20 +1,23 @@
-"""The one place where an error becomes an HTTP status and a body, in OpenAI's shape."""
+"""The one place where an error becomes an HTTP status and a body, in the shape of the dialect that was spoken."""
 
 import logging
 import math
 from http import HTTPStatus
-from typing import Any
 
 from aiohttp import web
 from redis.exceptions import RedisError
 
+from infinity_pool.api.described import Dialect
+from infinity_pool.api.dialects import openai
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
 
 STATUS = {
     "invalid_input": 400,
     "unauthorized": 401,
+    "forbidden": 403,
     "model_not_found": 404,
+    "unprocessable": 422,
     "overloaded": 429,
     "cancelled": 499,
     "internal": 500,
@@ -25,16 +28,15 @@ STATUS = {
 }
 """HTTP status by the error's code on the wire."""
 
-_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _KEPT_HEADERS = ("Allow",)
 
 logger = logging.getLogger(__name__)
 
 
-def error_response(error: Exception, request_id: str) -> web.Response:
+def error_response(error: Exception, request_id: str, dialect: Dialect = openai) -> web.Response:
     """Answer an error; one that nobody raised on purpose is logged with the request's id and told without details."""
     if isinstance(error, web.HTTPException):
-        return _of_http(error)
+        return _of_http(error, dialect)
     if isinstance(error, RedisError):
         error = Unavailable("the queue cannot be reached now")
     if isinstance(error, web.RequestPayloadError):
@@ -42,22 +44,17 @@ def error_response(error: Exception, request_id: str) -> web.Response:
     if not isinstance(error, InfinityError):
         logger.error("request %s failed", request_id, exc_info=error)
         error = InfinityError(f"the server failed at this request; its log knows more under {request_id}")
-    return _of_ours(error)
+    return _of_ours(error, dialect)
 
 
-def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
-    """Give an error as OpenAI's clients expect it."""
-    kind = _TYPES.get(status, "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def _of_ours(error: InfinityError) -> web.Response:
+def _of_ours(error: InfinityError, dialect: Dialect) -> web.Response:
     status = STATUS.get(error.code, 500)
     message, param = error.message, error.param
     if error.item is not None:
         param = f"{param or 'input'}[{error.item}]"
         message = f"{param}: {message}"
-    return json_response(error_body(status, message, error.code, param), status=status, headers=_headers(error, status))
+    body = dialect.error_body(status, message, error.code, param)
+    return json_response(body, status=status, headers=_headers(error, status))
 
 
 def _headers(error: InfinityError, status: int) -> dict[str, str]:
@@ -71,11 +68,12 @@ def _headers(error: InfinityError, status: int) -> dict[str, str]:
     return {}
 
 
-def _of_http(error: web.HTTPException) -> web.Response:
+def _of_http(error: web.HTTPException, dialect: Dialect) -> web.Response:
     """Answer what aiohttp itself refuses: no such path, wrong method, a body over the limit."""
     headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
     code = HTTPStatus(error.status).name.lower()
-    return json_response(error_body(error.status, _explain(error), code), status=error.status, headers=headers)
+    body = dialect.error_body(error.status, _explain(error), code)
+    return json_response(body, status=error.status, headers=headers)
 
 
 def _explain(error: web.HTTPException) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.errors import InfinityError, InvalidInput, Overloaded, Unavailable
@@ -22,7 +22,8 @@ _JOBS: dict[Task, Item] = {  # the smallest job of each task, and which one is p
 _QUEUE = "the queue cannot be reached"
 
 
-class Report(NamedTuple):
+@dataclass(frozen=True)
+class Report:
     """Whether requests can be answered; `not_ready` says why not, by model."""
 
     ready: bool

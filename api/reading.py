@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from infinity_pool.api.forms import FORM, check_origin, fields_of
+from infinity_pool.api.token_ids import take_out
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
 from infinity_pool.broker.messages import LANES, Lane
 
@@ -20,7 +21,14 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 Truncate = bool | None
 """False refuses items that are over the model's limit, which are cut without it."""
 
+Dimensions = Annotated[int | None, Field(ge=0, le=2**20), AfterValidator(lambda width: width or None)]
+"""How many of a vector's numbers are kept; 0, which Infinity's clients send, is all of them, as none is."""
+
 AnyBody = TypeVar("AnyBody", bound="Body")
+AnyModelBody = TypeVar("AnyModelBody", bound="ModelBody")
+
+UNNAMED = "default/not-specified"
+"""What Infinity's clients call a model that they do not name."""
 
 
 class Body(BaseModel):
@@ -30,6 +38,12 @@ class Body(BaseModel):
 
     files: ClassVar[str] = ""
     """The field whose items may be files; with one, a form is taken in place of JSON."""
+
+
+class ModelBody(Body):
+    """A request to a model: the only one that is served, where it names none."""
+
+    model: str = Field(UNNAMED, min_length=1, max_length=256, examples=[UNNAMED])
 
 
 async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> AnyBody:
@@ -49,8 +63,9 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> Any
         if is_form:
             fields = await fields_of(data, request.headers["Content-Type"], kind.files)
             return kind.model_validate(fields, strict=False)
-        _check_shape(data)
-        return kind.model_validate_json(data)
+        rest, ids = await take_out(data) if len(data) > _LARGE else (data, None)
+        _check_shape(rest)
+        return kind.model_validate_json(rest, context={"ids": ids})
     except ValidationError as error:
         raise _explained(error) from None
 

@@ -6,25 +6,22 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.reading import Body, Truncate
+from infinity_pool.api.cutting import CUTTING, CuttingBody
 from infinity_pool.api.rendering import json_response, result_headers, usage_of
-from infinity_pool.api.texts import Name
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
 
 
-class ScoringBody(Body):
+class ScoringBody(CuttingBody):
     """The fields that all of them have; `raw_scores` are those before the model's activation."""
 
-    model: Name
     raw_scores: bool = False
-    truncate: Truncate = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told."""
         raw = {"raw_scores": True} if self.raw_scores else {}
-        return raw if self.truncate is None else raw | {"truncate": self.truncate}
+        return raw | self.model_dump(include={*CUTTING}, exclude_none=True)
 
 
 def scored_response(

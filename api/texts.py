@@ -2,26 +2,34 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
+
+from infinity_pool.api.token_ids import TAKEN_OUT, are_ids, ids_of
+from infinity_pool.broker.messages import Item
 
 
 def _as_list(value: Any) -> Any:
     """Let one text stand for a list of one."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and _are_token_ids(value):
-        raise PydanticCustomError("token_ids", "token ids are not taken, send the text itself")
-    return value
+    return [value] if isinstance(value, str) else value
 
 
-def _are_token_ids(value: list[Any]) -> bool:
-    first = value[0] if value else None
-    return type(first) is int or (isinstance(first, list) and _are_token_ids(first[:1]))
+def _or_ids(value: Any, texts: ValidatorFunctionWrapHandler, info: ValidationInfo) -> list[Item]:
+    """Take texts, or token ids, also those that were taken out of a large body before."""
+    ids = (info.context or {}).get("ids")
+    if ids is not None and value is TAKEN_OUT:
+        return list(ids)
+    if are_ids(value):
+        return list(ids_of(value))
+    checked: list[Item] = texts(value)
+    return checked
 
 
-Name = Annotated[str, Field(min_length=1, max_length=256)]
-"""A model's name."""
-
-Texts = Annotated[list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_as_list)]
+Texts = Annotated[
+    list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_as_list, json_schema_input_type=str | list[str])
+]
 """A list of texts; one text alone is a list of one."""
+
+TextsOrIds = Annotated[
+    Texts, WrapValidator(_or_ids, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
+]
+"""A list of texts, or of arrays of token ids; the ids of one item alone are a list of one."""

@@ -3,7 +3,9 @@ Every error this project raises on purpose; `code` is its name on the wire.
 
 * InfinityError              internal            our own fault, told to the caller
   + InvalidInput             invalid_input       the request cannot be served as it stands
+    + Unprocessable          unprocessable       it is well-formed, but one of its items cannot be read or run
   + Unauthorized             unauthorized        the caller's key is missing or wrong
+  + Forbidden                forbidden           the caller's key is not for this
   + ModelNotFound            model_not_found     no such model is known
   + Overloaded               overloaded          the model's queue is full; `retry_after` says when to try again
   + DeadlineExceeded         deadline_exceeded   no answer within the job's time
@@ -55,10 +57,22 @@ class InvalidInput(InfinityError):
     code = "invalid_input"
 
 
+class Unprocessable(InvalidInput):
+    """The request is well-formed, but one of its items cannot be read or run."""
+
+    code = "unprocessable"
+
+
 class Unauthorized(InfinityError):
     """The caller's key is missing or wrong."""
 
     code = "unauthorized"
+
+
+class Forbidden(InfinityError):
+    """The caller's key is not for this."""
+
+    code = "forbidden"
 
 
 class ModelNotFound(InfinityError):
@@ -111,8 +125,14 @@ BY_CODE = {cls.code: cls for cls in _tree(InfinityError)}
 
 
 def from_wire(fields: dict[str, Any]) -> InfinityError:
-    """Make the error that `to_wire` described; an unknown code becomes the base class."""
+    """
+    Make the error that `to_wire` described; an unknown code becomes the base class.
+
+    What a worker refuses of one item was well-formed, or it would not have come that far.
+    """
     cls = BY_CODE.get(fields.get("code", ""), InfinityError)
+    if cls is InvalidInput and fields.get("item") is not None:
+        cls = Unprocessable
     return cls(
         str(fields.get("message", "")),
         param=fields.get("param"),

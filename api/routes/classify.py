@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from aiohttp import web
-from pydantic import Field, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.asking import Asked
-from infinity_pool.api.reading import read
+from infinity_pool.api.described import described
 from infinity_pool.api.scoring import ScoringBody, scored_response
+from infinity_pool.api.shapes import Answer
 from infinity_pool.broker.answers import labelled
 from infinity_pool.broker.messages import Array
 
@@ -29,20 +30,40 @@ def _text_or_pair(value: Any) -> str | list[str]:
     raise PydanticCustomError("text", "Input should be a text, or a pair of two texts")
 
 
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+"""Two texts, of which one follows from the other or not."""
+
+
+class LabelScore(BaseModel):
+    """A label, and how well it fits."""
+
+    score: float
+    label: str
+
+
+class ClassifyAnswer(Answer):
+    """All labels of each text, the best first."""
+
+    object: Literal["classify"]
+    data: list[list[LabelScore]]
+
+
 class ClassifyBody(ScoringBody):
     """What is asked for."""
 
     input: Annotated[
-        list[Annotated[str | list[str], PlainValidator(_text_or_pair)]], Field(min_length=1, fail_fast=True)
+        list[Annotated[str | list[str], PlainValidator(_text_or_pair, json_schema_input_type=str | Pair)]],
+        Field(min_length=1, fail_fast=True),
     ]
 
 
 @routes.post("/v1/classify")
 @routes.post("/classify")
+@described(takes=ClassifyBody, gives=ClassifyAnswer)
 async def classify(request: web.Request) -> web.Response:
     """Score texts for all labels, the best first."""
     asked = Asked(request)
-    body = await read(request, ClassifyBody, asked.deadline.left("online"))
+    body = await asked.read(ClassifyBody, "classify")
     asked.check_count(body.input, "input")
     worker = await asked.worker(body.model)
     lane = asked.lane(len(body.input), online=True)

@@ -2,32 +2,84 @@
 
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
+from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import capabilities
+from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker.errors import ModelNotFound
-from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
+from infinity_pool.broker.messages import Lane
+from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo, merged
 
 routes = web.RouteTableDef()
 
 _STARTED = int(time.time())
 
 
+class Limits(BaseModel):
+    """How long an item may be in tokens and characters, and how many make a request and a batch; 0: no bound."""
+
+    max_length: int
+    max_chars: int
+    max_items: int
+    batch_tokens: int
+
+
+class Stats(BaseModel):
+    """What waits, under Infinity's names."""
+
+    queue_fraction: float = Field(description="The part of what may wait in the online lane that does.")
+    queue_absolute: int = Field(description="Items that wait in both lanes.")
+    results_pending: int = Field(description="Requests whose answer this replica awaits, of all models.")
+    batch_size: int = Field(description="Tokens in one batch.")
+
+
+class Model(BaseModel):
+    """A model that is served, or was within a day."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: Literal["infinity"]
+    ready: bool
+    backend: str
+    stats: Stats
+    capabilities: list[str]
+    modalities: list[str]
+    family: str
+    engine: str
+    device: str
+    dtype: str
+    dimensions: int | None
+    fingerprint: str
+    limits: Limits
+    queue: dict[Lane, Waiting]
+    workers: list[WorkerInfo]
+
+
+class ModelList(BaseModel):
+    """All of them."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
 @routes.get("/v1/models")
 @routes.get("/models")
+@described(gives=ModelList)
 async def models(request: web.Request) -> web.Response:
     """List the models."""
     found = await request.app[CLIENT].models()
-    limit = request.app[SETTINGS].max_items
-    return json_response({"object": "list", "data": [_described(model, limit) for model in found]})
+    return json_response({"object": "list", "data": [_about(model, request) for model in found]})
 
 
 @routes.get("/v1/models/{id:.+}")
 @routes.get("/models/{id:.+}")
+@described(gives=Model)
 async def model(request: web.Request) -> web.Response:
     """Give one model."""
     name = request.match_info["id"]
@@ -36,18 +88,26 @@ async def model(request: web.Request) -> web.Response:
         raise ModelNotFound(
             f"no model {name[:256]!r} is served here; there is: {', '.join(found) or 'none'}", param="model"
         )
-    return json_response(_described(found[name], request.app[SETTINGS].max_items))
+    return json_response(_about(found[name], request))
 
 
-def _described(model: ModelStatus, max_items: int) -> dict[str, Any]:
+def _about(model: ModelStatus, request: web.Request) -> dict[str, Any]:
     """Give OpenAI's four fields, and what only we know; workers of one name are alike, so one speaks for all."""
     speaker = merged(model.workers) or next(iter(model.workers), WorkerInfo(id="", model=model.name))
+    settings = request.app[SETTINGS]
     return {
         "id": model.name,
         "object": "model",
         "created": _STARTED,
         "owned_by": "infinity",
         "ready": model.ready,
+        "backend": speaker.engine,
+        "stats": {
+            "queue_fraction": model.waiting["online"].items / settings.max_queue_items,
+            "queue_absolute": sum(waiting.items for waiting in model.waiting.values()),
+            "results_pending": request.app[CLIENT].waiting,
+            "batch_size": speaker.batch_tokens,
+        },
         "capabilities": capabilities(speaker),
         "modalities": speaker.modalities,
         "family": speaker.family,
@@ -59,7 +119,7 @@ def _described(model: ModelStatus, max_items: int) -> dict[str, Any]:
         "limits": {
             "max_length": speaker.max_length,
             "max_chars": speaker.max_chars,
-            "max_items": max_items,
+            "max_items": settings.max_items,
             "batch_tokens": speaker.batch_tokens,
         },
         "queue": {lane: asdict(waiting) for lane, waiting in model.waiting.items()},

@@ -3,14 +3,17 @@
 from typing import Any, ClassVar, Literal
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import BaseModel
 
 from infinity_pool.api.asking import Asked, named
+from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.described import described
+from infinity_pool.api.embedding import EmbeddingDtype
 from infinity_pool.api.listing import list_response, matrix_pieces
-from infinity_pool.api.reading import Body, Truncate, read
+from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, usage_of
-from infinity_pool.api.texts import Name, Texts
-from infinity_pool.broker.messages import Item
+from infinity_pool.api.shapes import Listed, Matrix, Vector
+from infinity_pool.api.texts import TextsOrIds
 from infinity_pool.broker.presence import WorkerInfo
 
 routes = web.RouteTableDef()
@@ -18,42 +21,55 @@ routes = web.RouteTableDef()
 _TASKS = {"token_embed": "multivector", "multivector": "multivector", "embed": "embed"}
 
 
-class PoolingBody(Body):
+class PoolingBody(CuttingBody):
     """
     What is asked for; without a `task` it is matrices, if the model has them.
 
     Images and sounds are data URIs, base64 alone, or URLs. `dimensions` cuts the width of vectors, never their number.
     """
 
-    model: Name
     files: ClassVar[str] = "input"
 
-    input: Texts
+    input: TextsOrIds
     task: Literal["token_embed", "multivector", "embed"] | None = None
     encoding_format: Encoding | None = None
-    dimensions: int | None = Field(None, ge=1, le=2**20)
+    dimensions: Dimensions = None
     input_type: Literal["query", "document"] | None = None
-    truncate: Truncate = None
+    embedding_dtype: EmbeddingDtype | None = None
     modality: Literal["text", "image", "audio"] = "text"
 
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told; text is what all take, so it is not said."""
-        options = self.model_dump(include={"dimensions", "input_type", "truncate"}, exclude_none=True)
+        options = self.model_dump(include={"dimensions", "embedding_dtype", "input_type", *CUTTING}, exclude_none=True)
         return options if self.modality == "text" else options | {"modality": self.modality}
+
+
+class Pooled(BaseModel):
+    """An item's vectors, and their shape."""
+
+    object: Literal["pooling"]
+    index: int
+    shape: list[int]
+    data: Vector | Matrix
+
+
+class PoolingAnswer(Listed):
+    """Vectors, in the order of their items."""
+
+    data: list[Pooled]
 
 
 @routes.post("/v1/pooling")
 @routes.post("/pooling")
+@described(takes=PoolingBody, gives=PoolingAnswer)
 async def pooling(request: web.Request) -> web.Response:
     """Give each item's vectors, with their shape."""
     asked = Asked(request)
-    body = await read(request, PoolingBody, asked.deadline.left("online"))
+    body = await asked.read(PoolingBody)
     asked.check_count(body.input, "input")
     task = _TASKS[body.task] if body.task else _task_of(await asked.worker(body.model))
-    if body.modality == "text":
-        asked.check_texts(body.input)
-    items: list[Item] = list(body.input) if body.modality == "text" else await asked.files(body.model, body.input)
+    items = await asked.items(body.model, body.input, body.modality)
     result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
     about = named("pool", body.model) | {"usage": usage_of(result)}
     numbers = sum(array.size for array in result.outputs)

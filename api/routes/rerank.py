@@ -1,15 +1,16 @@
 """POST /rerank: documents by how well they answer a query."""
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import check_ability
-from infinity_pool.api.asking import Asked
+from infinity_pool.api.asking import Asked, naming_items
+from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, METRICS
-from infinity_pool.api.reading import read
 from infinity_pool.api.scoring import ScoringBody, scored_response
+from infinity_pool.api.shapes import Answer
 from infinity_pool.broker.answers import ranked
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
@@ -32,21 +33,38 @@ class RerankBody(ScoringBody):
         return super().options | ({} if self.instruction is None else {"instruction": self.instruction})
 
 
+class RankedDocument(BaseModel):
+    """A document's place in the request, and how well it answers the query."""
+
+    relevance_score: float
+    index: int
+    document: str | None
+
+
+class RerankAnswer(Answer):
+    """The documents, the best first."""
+
+    object: Literal["rerank"]
+    results: list[RankedDocument]
+
+
 @routes.post("/v1/rerank")
 @routes.post("/rerank")
+@described(takes=RerankBody, gives=RerankAnswer)
 async def rerank(request: web.Request) -> web.Response:
     """Rank documents, the best first."""
     asked = Asked(request)
-    body = await read(request, RerankBody, asked.deadline.left("online"))
+    body = await asked.read(RerankBody, "rerank")
     model, documents = body.model, body.documents
     asked.check_count(documents, "documents")
     _check_size(body, asked.settings.max_body)
     worker = await asked.worker(model)
     check_ability(worker, "rerank")
     lane = asked.lane(len(documents), online=True)
-    result = await request.app[CLIENT].score(
-        model, body.query, documents, options=body.options, lane=lane, timeout=asked.deadline.left(lane)
-    )
+    with naming_items("documents"):
+        result = await request.app[CLIENT].score(
+            model, body.query, documents, options=body.options, lane=lane, timeout=asked.deadline.left(lane)
+        )
     request.app[METRICS].ran(model, "rerank", len(documents), result)
     best = ranked(cast(Array, result.outputs), body.top_n)
     texts = documents if body.return_documents else [None] * len(documents)

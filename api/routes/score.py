@@ -11,38 +11,50 @@ from typing import Any, Literal
 
 import numpy as np
 from aiohttp import web
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from infinity_pool.api.asking import Asked, named
-from infinity_pool.api.reading import Body, Truncate, read
+from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.described import described
+from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import json_response, usage_of
-from infinity_pool.api.texts import Name, Texts
+from infinity_pool.api.shapes import Listed
+from infinity_pool.api.texts import Texts
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item, Result
 from infinity_pool.broker.presence import WorkerInfo
 
 routes = web.RouteTableDef()
 
-_OPTIONS = {"raw_scores", "dimensions", "truncate"}
+_OPTIONS = {"raw_scores", "dimensions", *CUTTING}
+_NAMES = {"text_1": ("text_1", "queries", "data_1"), "text_2": ("text_2", "documents", "items", "data_2")}
 _SIDES = {"query": {"input_type": "query"}, "document": {"input_type": "document"}}
 _PLAIN: dict[str, dict[str, Any]] = {"query": {}, "document": {}}
 
 
-class ScoreBody(Body):
+class ScoreBody(CuttingBody):
     """
     What is asked for: as many texts on both sides, or one on the first.
 
     The second side may be images, as data URIs, base64 alone or URLs, for models that take them.
     """
 
-    model: Name
-    text_1: Texts = Field(validation_alias=AliasChoices("text_1", "queries", "data_1"))
-    text_2: Texts = Field(validation_alias=AliasChoices("text_2", "documents", "items", "data_2"))
+    text_1: Texts = Field(validation_alias=AliasChoices(*_NAMES["text_1"]))
+    text_2: Texts = Field(validation_alias=AliasChoices(*_NAMES["text_2"]))
     task: Literal["rerank", "multivector", "embed"] | None = None
     modality: Literal["text", "image"] = "text"
     raw_scores: bool = False
-    dimensions: int | None = Field(None, ge=1, le=2**20)
-    truncate: Truncate = None
+    dimensions: Dimensions = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_a_side(cls, value: Any) -> Any:
+        """Refuse a side that is given twice, of which one would be passed over."""
+        for names in _NAMES.values():
+            given = [name for name in names if isinstance(value, dict) and name in value]
+            if len(given) > 1:
+                raise InvalidInput(f"give {' or '.join(given)}, which are names of the same side", param=given[1])
+        return value
 
     def options(self, *names: str) -> dict[str, Any]:
         """Give those options that were asked for; raises InvalidInput for one that the task has not."""
@@ -52,12 +64,27 @@ class ScoreBody(Body):
         return given
 
 
+class PairScore(BaseModel):
+    """How well a pair fits."""
+
+    object: Literal["score"]
+    index: int
+    score: float
+
+
+class ScoreAnswer(Listed):
+    """Scores, in the order of the pairs."""
+
+    data: list[PairScore]
+
+
 @routes.post("/v1/score")
 @routes.post("/score")
+@described(takes=ScoreBody, gives=ScoreAnswer)
 async def score(request: web.Request) -> web.Response:
     """Score pairs, in order."""
     asked = Asked(request)
-    body = await read(request, ScoreBody, asked.deadline.left("online"))
+    body = await asked.read(ScoreBody)
     asked.check_count(body.text_1, "text_1")
     asked.check_count(body.text_2, "text_2")
     if len(body.text_1) not in (1, len(body.text_2)):
@@ -85,7 +112,7 @@ async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]
     if len(body.text_1) == 1 and len(body.text_1[0]) * len(body.text_2) > asked.settings.max_body:
         message = f"text_1: its {len(body.text_1[0])} characters for {len(body.text_2)} texts are too many"
         raise InvalidInput(message, param="text_1")
-    options = body.options("raw_scores", "truncate")
+    options = body.options("raw_scores", *CUTTING)
     pairs = [list(pair) for pair in zip(_repeated(body.text_1, len(body.text_2)), body.text_2, strict=True)]
     result = await asked.run(body.model, "rerank", pairs, options, asked.lane(len(pairs), online=True), "text_2")
     return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]
@@ -95,7 +122,7 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     """Compare what a model makes of each side by itself."""
     sides = _SIDES if task == "multivector" and asked.takes_only_texts(body.model) else _PLAIN
     items: list[Item] = list(body.text_2)
-    common = body.options("dimensions", "truncate")
+    common = body.options("dimensions", *CUTTING) | _plain(asked.known(body.model))
     options = common | sides["document"]
     if body.modality != "text":
         items = await asked.files(body.model, body.text_2, "text_2")
@@ -108,6 +135,11 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     queries = _repeated(list(first.outputs), len(items))
     compare = _max_sim if task == "multivector" else _cosine
     return await asyncio.to_thread(compare, queries, list(second.outputs)), [first, second]
+
+
+def _plain(worker: WorkerInfo | None) -> dict[str, str]:
+    """Ask for numbers that can be compared, where a worker gives others by default."""
+    return {} if worker is None or worker.embedding_dtype == "float32" else {"embedding_dtype": "float32"}
 
 
 async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,6 +23,7 @@ from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Failure, Lane, Result
 from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker
+from tests.api.browser import Tab, browser_tab
 
 PATIENCE = 30.0  # s, for a process to start or stop on a busy machine
 WIDTH = 13  # of the dummy engine's vectors
@@ -171,7 +173,7 @@ def worker(queue_url: str) -> Iterator[Process]:
 @pytest.fixture(scope="session")
 def idle_api(start_api: Callable[..., Api]) -> Api:
     """A replica, whatever workers there are."""
-    return start_api("--max-body", "4000000")
+    return start_api("--max-body", "4000000", "--strict-model-names")
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +197,13 @@ async def held(queue_url: str) -> AsyncIterator[Held]:
     await worker.join()
     yield worker
     await worker.close()
+
+
+@pytest.fixture
+async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
+    """A page in a browser."""
+    async with browser_tab(tmp_path) as tab:
+        yield tab
 
 
 @asynccontextmanager

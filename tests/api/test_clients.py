@@ -24,6 +24,7 @@ from infinity_pool.broker.errors import (
     Overloaded,
     Unauthorized,
     Unavailable,
+    Unprocessable,
 )
 from infinity_pool.broker.messages import Lane
 from infinity_pool.broker.presence import ModelStatus
@@ -111,7 +112,7 @@ async def test_the_same_lanes(items: int, lane: Lane | None, expected: Lane, cli
     "error",
     [
         InvalidInput("bad", param="input"),
-        InvalidInput("bad", param="input", item=2),
+        Unprocessable("bad", param="input", item=2),
         DeadLettered("broke"),
         InfinityError("ours"),
     ],

@@ -154,9 +154,6 @@ GOOD = uri(png(9, 9))
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an address inside": ({"input": [GOOD, "http://127.0.0.2/a.png"]}, "input[1]", "unknown or not public"),
     "no base64": ({"input": [GOOD, GOOD, "data:image/png;base64,???"]}, "input[2]", "no base64"),
-    "no image": ({"input": [GOOD, uri(b"hello")]}, "input[1]", "no image"),
-    "an image that is cut off": ({"input": [uri(png(64, 64)[:-500])]}, "input[0]", "broken image"),
-    "the last of many": ({"input": [GOOD] * 80 + [uri(b"hello")]}, "input[80]", "no image"),
     "a file that fits in no job": ({"input": [GOOD, uri(bytes(9_000_000))]}, "input[1]", "send it smaller"),
     "nothing": ({"input": []}, "input", "at least 1"),
     "bytes that are no list": ({"input": {"url": GOOD}}, "input", "array"),
@@ -169,6 +166,22 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown modality": ({"input": GOOD, "modality": "video"}, "modality", "'text', 'image' or 'audio'"),
     "no modality": ({"input": GOOD, "modality": None}, "modality", "'text', 'image' or 'audio'"),
 }
+
+
+UNREADABLE: dict[str, tuple[list[str], str, str]] = {
+    "no image": ([GOOD, uri(b"hello")], "input[1]", "no image"),
+    "an image that is cut off": ([uri(png(64, 64)[:-500])], "input[0]", "broken image"),
+    "the last of many": ([GOOD] * 80 + [uri(b"hello")], "input[80]", "no image"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+async def test_422(case: str, media_api: Api) -> None:
+    values, param, words = UNREADABLE[case]
+    status, answer = await post(media_api, "/embeddings", input=values, modality="image")
+    error = answer["error"]
+    assert (status, error["code"], error["param"]) == (422, "unprocessable", param), error
+    assert words in error["message"]
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -206,7 +219,7 @@ async def test_sounds(media_api: Api, clap_folder: Path) -> None:
         np.testing.assert_allclose([entry["embedding"] for entry in answer["data"]], wanted, atol=1e-5)
 
     status, answer = await post(media_api, "/embeddings", model="s", input=[values[0], GOOD], modality="audio")
-    assert (status, answer["error"]["param"]) == (400, "input[1]")
+    assert (status, answer["error"]["param"]) == (422, "input[1]")
     assert "no sound" in answer["error"]["message"]
 
 

@@ -56,7 +56,7 @@ def test_a_text_that_would_be_cut_is_refused_on_request(client: openai.OpenAI) -
     texts = ["four", "a" * 4000]
     assert len(client.embeddings.create(model="m", input=texts).data) == 2
 
-    with pytest.raises(openai.BadRequestError, match="512 tokens") as caught:
+    with pytest.raises(openai.UnprocessableEntityError, match="512 tokens") as caught:
         client.embeddings.create(model="m", input=texts, extra_body={"truncate": False})
 
     assert caught.value.param == "input[1]"

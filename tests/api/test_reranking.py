@@ -14,6 +14,7 @@ from infinity_pool import Client, SyncClient
 from infinity_pool.api.client import AnyClient
 from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import InvalidInput
+from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Process, _until_ready
 from tests.fine_tuned import save_classifier, save_reranker, transformers
 
@@ -54,7 +55,9 @@ async def ask(served: Api) -> AsyncIterator[Ask]:
 
         async def post(path: str, **body: Any) -> tuple[int, Any]:
             async with session.post(path, json=body) as response:
-                return response.status, await response.json()
+                answer = await response.json()
+            conformity.check(path, response.status, answer)
+            return response.status, answer
 
         yield post
 

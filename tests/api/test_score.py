@@ -15,6 +15,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Result
 from infinity_pool.broker.presence import beat
 from infinity_pool.workers.interface import Engine, Family
+from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Held, Process, _until_ready
 from tests.tiny_late_interaction import DIM, save_bge_m3, save_pylate
 from tests.workers.conftest import load_here, run
@@ -59,7 +60,9 @@ async def ask(served: Api) -> AsyncIterator[Ask]:
 
         async def post(path: str, **body: Any) -> tuple[int, Any]:
             async with session.post(path, json=body) as response:
-                return response.status, await response.json()
+                answer = await response.json()
+            conformity.check(path, response.status, answer)
+            return response.status, answer
 
         yield post
 
@@ -230,7 +233,7 @@ async def test_pairs_of_a_reranker_that_cannot_be_read_are_named(ask: Ask, reran
 
     status, answer = await asking
 
-    assert (status, answer["error"]["param"]) == (400, "text_2[1]")
+    assert (status, answer["error"]["param"]) == (422, "text_2[1]")
     assert answer["error"]["message"] == "text_2[1]: is strange"
 
 
@@ -300,4 +303,4 @@ async def test_options_of_a_score(ask: Ask) -> None:
     assert (status, answer["error"]["param"]) == (400, "raw_scores")
 
     status, answer = await ask("/score", model="colbert", truncate=False, text_1="a", text_2=["b", "fox " * 9000])
-    assert (status, answer["error"]["param"]) == (400, "text_2[1]")
+    assert (status, answer["error"]["param"]) == (422, "text_2[1]")

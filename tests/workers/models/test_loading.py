@@ -101,10 +101,10 @@ def test_auto_compares_once_and_remembers(starts: Starts, tmp_path: Path) -> Non
         "comparing ctranslate2, onnx with torch",
         f"loading with {first['engine']}",
     ]
-    assert first["seconds"] < 30
+    assert first["seconds"] < 90
     assert (engine := first["engine"]) in ("ctranslate2", "onnx")
     assert later["stages"] == ["finding the model", f"loading with {engine}"]
-    assert later["seconds"] < 3
+    assert later["seconds"] < first["seconds"] / 2
     assert (first["heavy"], later["heavy"], later["engine"]) == ([], [], engine)
     assert first["fingerprint"] == later["fingerprint"]
 

@@ -1,0 +1,75 @@
+"""What a handler takes and gives, said once beside it; the OpenAPI document and the shape of errors come from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from pydantic import BaseModel
+
+from infinity_pool.api.dialects import openai
+
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+
+
+class Dialect(Protocol):
+    """What a file in dialects/ has: how an API tells of errors."""
+
+    @property
+    def ErrorAnswer(self) -> type[BaseModel]:  # noqa: N802 - a class in a module
+        """The body of an error."""
+        ...
+
+    def error_body(self, status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
+        """Give an error as the dialect's clients expect it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """
+    A handler's part of the OpenAPI document.
+
+    `takes` is its body and `query` its query's fields, `gives` the type of its JSON, or the media type of what it
+    answers else. `also` are statuses whose answers are not errors of the dialect, by the type of their JSON.
+    """
+
+    gives: Any
+    takes: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    also: tuple[tuple[int, Any], ...] = ()
+    uploads: bool = False
+    dialect: Dialect = openai
+
+
+_PLAIN = Description(gives=None)
+_DESCRIBED: dict[Handler, Description] = {}
+_CHOSEN = web.RequestKey("dialect", object)
+
+
+def described(**facts: Any) -> Callable[[AnyHandler], AnyHandler]:
+    """Describe a handler by the fields of a Description."""
+    description = Description(**facts)
+
+    def describe(handler: AnyHandler) -> AnyHandler:
+        _DESCRIBED[handler] = description
+        return handler
+
+    return describe
+
+
+def description_of(handler: Handler) -> Description | None:
+    """Give what a handler was described by."""
+    return _DESCRIBED.get(handler)
+
+
+def speak(request: web.Request, dialect: Dialect) -> None:
+    """Answer this request's errors in a dialect, where its body shows that and not its path."""
+    request[_CHOSEN] = dialect
+
+
+def dialect_of(request: web.Request) -> Dialect:
+    """Give the dialect that a request's errors are told in; OpenAI's where no handler is reached."""
+    chosen: Any = request.get(_CHOSEN)
+    return chosen or _DESCRIBED.get(request.match_info.handler, _PLAIN).dialect

@@ -1,0 +1,1 @@
+"""How each API that clients already speak tells of errors; a file is a dialect."""
