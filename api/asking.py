@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from infinity_pool.api.ability import check_ability
+from infinity_pool.api.auth import CALLER
 from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.forms import FORM
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, SETTINGS
@@ -31,6 +32,7 @@ class Asked:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._client = request.app[CLIENT]
+        self._caller = request[CALLER]
         self.settings: HttpSettings = request.app[SETTINGS]
         self.deadline = Deadline(request, self.settings)
 
@@ -126,7 +128,16 @@ class Asked:
         check_ability(self.known(model), task, options.get("modality", "text"))
         timeout = self.deadline.left(lane)
         with naming_items(param):
-            result = await self._client.submit(model, task, items, options=options, lane=lane, timeout=timeout)
+            result = await self._client.submit(
+                model,
+                task,
+                items,
+                options=options,
+                lane=lane,
+                timeout=timeout,
+                key=self._caller.id,
+                weight=self._caller.weight,
+            )
         self._request.app[METRICS].ran(model, task, len(items), result)
         return result
 
@@ -138,12 +149,14 @@ class Asked:
 
 @contextmanager
 def naming_items(param: str) -> Iterator[None]:
-    """Tell what a worker says of an item as what is wrong with one of a field's."""
+    """Tell what a worker says of an item as what is wrong with one of a field's, or with the one query for all."""
     try:
         yield
     except InvalidInput as error:
         if error.item is None:
             raise
+        if (error.param, param) == ("query", "documents"):
+            raise type(error)(error.message, param="query") from error
         raise type(error)(error.message, param=param, item=error.item) from error
 
 

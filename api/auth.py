@@ -1,4 +1,4 @@
-"""Who may call what: one key, which is kept only as a hash."""
+"""Who calls: one key, which is kept only as a hash."""
 
 import hmac
 from hashlib import sha256
@@ -7,11 +7,16 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from infinity_pool.broker.callers import ANYONE, Caller
 from infinity_pool.broker.errors import Unauthorized
 
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
+CALLER = web.RequestKey("caller", Caller)
+"""Who sent a request; on all that need a key, whether or not any is asked for."""
+
 _PUBLIC: set[Handler] = set()
+_ONLY = Caller(name="api-key", admin=True)
 
 
 def public(handler: AnyHandler) -> AnyHandler:
@@ -32,14 +37,16 @@ class KeyCheck:
         self._digest = _digest(key) if key else None
 
     def __call__(self, request: web.Request) -> None:
-        """Raise Unauthorized unless the request carries the key or needs none."""
+        """Put down who calls; raises Unauthorized unless the request carries the key or needs none."""
         if self._digest is None or request.match_info.handler in _PUBLIC:
+            request[CALLER] = ANYONE
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise Unauthorized("a key is needed: send the header `Authorization: Bearer KEY`")
         if not hmac.compare_digest(_digest(token.strip()), self._digest):
             raise Unauthorized("the key is wrong")
+        request[CALLER] = _ONLY
 
 
 def _digest(key: str) -> bytes:

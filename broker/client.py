@@ -85,9 +85,14 @@ class QueueClient(Asking):
         options: dict[str, Any] | None = None,
         lane: Lane | None = None,
         timeout: float | None = None,
+        key: str = "",
+        weight: float = 1.0,
     ) -> Result:
         """
         Run some items through a model and give their outputs, in order.
+
+        `key` says whose work it is, and `weight` what share of a lane that caller has beside others; so far they are
+        taken and not heeded.
 
         Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Unavailable when the queue
         or all its workers are gone, DeadlineExceeded after `timeout` seconds, and Overloaded when its queue is full

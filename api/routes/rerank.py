@@ -6,9 +6,8 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import check_ability
-from infinity_pool.api.asking import Asked, naming_items
+from infinity_pool.api.asking import Asked
 from infinity_pool.api.described import described
-from infinity_pool.api.keys import CLIENT, METRICS
 from infinity_pool.api.scoring import ScoringBody, scored_response
 from infinity_pool.api.shapes import Answer
 from infinity_pool.broker.answers import ranked
@@ -61,11 +60,8 @@ async def rerank(request: web.Request) -> web.Response:
     worker = await asked.worker(model)
     check_ability(worker, "rerank")
     lane = asked.lane(len(documents), online=True)
-    with naming_items("documents"):
-        result = await request.app[CLIENT].score(
-            model, body.query, documents, options=body.options, lane=lane, timeout=asked.deadline.left(lane)
-        )
-    request.app[METRICS].ran(model, "rerank", len(documents), result)
+    pairs = [[body.query, document] for document in documents]
+    result = await asked.run(model, "rerank", pairs, body.options, lane, "documents")
     best = ranked(cast(Array, result.outputs), body.top_n)
     texts = documents if body.return_documents else [None] * len(documents)
     found = [{"relevance_score": one.score, "index": one.index, "document": texts[one.index]} for one in best]
