@@ -16,15 +16,20 @@ from infinity_pool.api.http_errors import error_of
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
 from infinity_pool.broker.asking import Embedding
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
-from infinity_pool.broker.messages import Item, Lane, Result
+from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
 from infinity_pool.broker.splitting import join
 
 _SHORTEST = 0.001  # s, of a timeout that is sent
 _PART_ITEMS = 256  # in one request; more are sent as several
 _PARTS_AT_ONCE = 4
-_PATHS = {"embed": "/embeddings"}
-_OPTIONS = {"embed": {"dimensions", "embedding_dtype", "pooling", "truncate_prompt_tokens", "truncation_side"}}
+_CUTS = {"truncate_prompt_tokens", "truncation_side"}
+_PROMPTS = {"prompt", "prompt_name", "input_type"}
+_OPTIONS = {
+    "embed": {"dimensions", "embedding_dtype", "normalize", "pooling", *_PROMPTS, *_CUTS},
+    "rerank": {"raw_scores", *_CUTS},
+    "classify": {"raw_scores", *_CUTS},
+}
 
 
 class _Answer(NamedTuple):
@@ -49,6 +54,7 @@ class HttpClient(Embedding):
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._status: dict[str, ModelStatus] = {}
+        self._labels: dict[str, Sequence[str]] = {}
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(total=None))
@@ -76,13 +82,34 @@ class HttpClient(Embedding):
         after `timeout` seconds. Cancelling the call takes the job back.
         """
         unknown = set(options or {}) - _OPTIONS.get(task, set())
-        if task not in _PATHS or unknown:
+        if task not in _OPTIONS or unknown:
             raise InvalidInput(f"the server has no {task} with {', '.join(unknown) or 'these items'}", param="task")
         if len(items) > _PART_ITEMS:
             lane = lane or "bulk"  # by the size of the whole, not of the last part
-        body = {**(options or {}), "model": model, "encoding_format": "base64"}
-        answers = await self._in_parts(_PATHS[task], body, "input", items, lane, timeout)
+        body = {**(options or {}), "model": model}
+        if task == "rerank":
+            sides = {"text_2": [pair[1] for pair in items], "text_1": [pair[0] for pair in items]}
+            answers = await self._in_parts("/score", {**body, "task": task}, sides, lane, timeout)
+            return join([_scores(answer) for answer in answers])
+        if task == "classify":
+            answers = await self._in_parts("/classify", body, {"input": items}, lane, timeout)
+            labels = await self.labels(model)
+            return join([_label_scores(answer, labels) for answer in answers])
+        answers = await self._in_parts(
+            "/embeddings", {**body, "encoding_format": "base64"}, {"input": items}, lane, timeout
+        )
         return join([_embeddings(answer) for answer in answers])
+
+    async def labels(self, model: str) -> Sequence[str]:
+        """Name a classifier's labels, in the order of its outputs; raises Unavailable if no worker is ready now."""
+        if model not in self._labels:
+            await self.models()
+            workers = self._status[model].workers if model in self._status else []
+            found = [worker.labels for worker in workers if worker.labels]
+            if not found:
+                raise Unavailable(f"no worker of {model} is ready now", retry_after=2.0)
+            self._labels[model] = found[0]
+        return self._labels[model]
 
     async def rerank(
         self,
@@ -102,7 +129,7 @@ class HttpClient(Embedding):
         """
         check_top_n(top_n)
         body = {"model": model, "query": query, "raw_scores": raw_scores}
-        answers = await self._in_parts("/rerank", body, "documents", listed(documents, "documents"), lane, timeout)
+        answers = await self._in_parts("/rerank", body, {"documents": listed(documents, "documents")}, lane, timeout)
         scores = np.empty(len(documents))
         for answer in answers:
             for one in answer.data["results"]:
@@ -125,7 +152,7 @@ class HttpClient(Embedding):
         activation. Raises as `submit` does.
         """
         body = {"model": model, "raw_scores": raw_scores}
-        answers = await self._in_parts("/classify", body, "input", listed(texts, "input"), lane, timeout)
+        answers = await self._in_parts("/classify", body, {"input": listed(texts, "input")}, lane, timeout)
         return [[Label(**one) for one in row] for answer in answers for row in answer.data["data"]]
 
     async def models(self) -> list[ModelStatus]:
@@ -143,21 +170,18 @@ class HttpClient(Embedding):
         self,
         path: str,
         body: dict[str, Any],
-        field: str,
-        items: Sequence[Item],
+        columns: Mapping[str, Sequence[Item]],
         lane: Lane | None,
         timeout: float | None,
     ) -> list[_Answer]:
-        """Ask for some items, which are a field of the body, in requests of a bounded size."""
+        """Ask for some items, one or several fields of the body that are as long, in requests of a bounded size."""
+        field, items = next(iter(columns.items()))
         if not items:
             raise InvalidInput("there is nothing to run: the list is empty", param=field)
         timeout = self.timeout if timeout is None and lane != "bulk" else timeout
         headers = _headers(lane, timeout)
         starts = range(0, len(items), _PART_ITEMS)
-        asks = [
-            self._part(path, {**body, field: list(items[first : first + _PART_ITEMS])}, headers, first)
-            for first in starts
-        ]
+        asks = [self._part(path, body | _cut(columns, first, first + _PART_ITEMS), headers, first) for first in starts]
         try:
             async with asyncio.timeout(timeout):
                 return await _together(asks)
@@ -189,14 +213,28 @@ class HttpClient(Embedding):
             raise InfinityError(f"{self._base + path} did not answer with JSON") from error
 
 
+def _cut(columns: Mapping[str, Sequence[Item]], first: int, end: int) -> dict[str, list[Item]]:
+    return {field: list(items[first:end]) for field, items in columns.items()}
+
+
 def _embeddings(answer: _Answer) -> Result:
     rows = [a2b_base64(entry["embedding"]) for entry in answer.data["data"]]
-    return Result(
-        answer.headers.get("X-Request-Id", ""),
-        np.frombuffer(b"".join(rows), _number_format(answer.headers)).reshape(len(rows), -1),
-        answer.data["usage"]["total_tokens"],
-        int(answer.headers.get("X-Infinity-Truncated", 0)),
-    )
+    return _result(answer, np.frombuffer(b"".join(rows), _number_format(answer.headers)).reshape(len(rows), -1))
+
+
+def _scores(answer: _Answer) -> Result:
+    return _result(answer, np.array([entry["score"] for entry in answer.data["data"]], np.float32))
+
+
+def _label_scores(answer: _Answer, labels: Sequence[str]) -> Result:
+    """Put the scores of each text, the best first, back into the order of the labels."""
+    rows = [{one["label"]: one["score"] for one in row} for row in answer.data["data"]]
+    return _result(answer, np.array([[row[label] for label in labels] for row in rows], np.float32))
+
+
+def _result(answer: _Answer, outputs: Array) -> Result:
+    truncated = int(answer.headers.get("X-Infinity-Truncated", 0))
+    return Result(answer.headers.get("X-Request-Id", ""), outputs, answer.data["usage"]["total_tokens"], truncated)
 
 
 def _number_format(headers: Mapping[str, str]) -> "np.dtype[Any]":

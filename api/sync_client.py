@@ -2,9 +2,11 @@
 
 import asyncio
 import atexit
+import itertools
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,10 +15,13 @@ from redis.asyncio import Redis
 from infinity_pool.api.client import Client
 from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import Cancelled
+from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Document, Mapped
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus
 
 T = TypeVar("T")
+
+_END = object()  # of the documents that are handed on
 
 
 class SyncClient:
@@ -103,6 +108,37 @@ class SyncClient:
         """Give the scores of all of a model's labels for each text, the best first."""
         return self._wait(self._client.classify(model, texts, raw_scores=raw_scores, lane=lane, timeout=timeout))
 
+    def map(
+        self,
+        model: str,
+        documents: Iterable[Document | Item],
+        *,
+        task: str = "embed",
+        options: dict[str, Any] | None = None,
+        lane: Lane = "bulk",
+        max_in_flight: int = MAX_IN_FLIGHT,
+        ordered: bool = True,
+    ) -> Iterator[Mapped]:
+        """Put documents through a model as the async client does; they are read by the thread that asks for results."""
+        handed: asyncio.Queue[Document | Item] = asyncio.Queue()
+        results = self._client.map(
+            model,
+            _handed_on(handed),
+            task=task,
+            options=options,
+            lane=lane,
+            max_in_flight=max_in_flight,
+            ordered=ordered,
+        )
+        rest, room = itertools.chain(documents, [_END]), max_in_flight
+        try:
+            while (done := self._wait(_next(results, handed, list(itertools.islice(rest, room))))) is not None:
+                yield done
+                room = 1
+        finally:
+            with suppress(Cancelled):  # closing the client has closed it
+                self._wait(_close(results))
+
     def models(self) -> list[ModelStatus]:
         """Ask which models are served, and by whom."""
         return self._wait(self._client.models())
@@ -155,3 +191,21 @@ class SyncClient:
             call = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._calls.add(call)
         return call
+
+
+async def _handed_on(handed: asyncio.Queue[Document | Item]) -> AsyncIterator[Document | Item]:
+    while (document := await handed.get()) is not _END:
+        yield document
+
+
+async def _next(
+    results: AsyncGenerator[Mapped, None], handed: asyncio.Queue[Document | Item], documents: Sequence[Document | Item]
+) -> Mapped | None:
+    """Hand some documents on and give the next result; None after the last."""
+    for document in documents:
+        handed.put_nowait(document)
+    return await anext(results, None)
+
+
+async def _close(results: AsyncGenerator[Mapped, None]) -> None:
+    await results.aclose()

@@ -1,10 +1,12 @@
 """What a client can be asked for, task by task, all of it by submitting items and reading the outputs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Any, cast
 
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, labelled, listed, naming_documents, ranked
+from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Documents, Mapped, Mapper
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 
 
@@ -46,6 +48,31 @@ class Embedding(ABC):
         result = await self.submit(model, "embed", items, options=options, lane=lane, timeout=timeout)
         vectors = cast(Array, result.outputs)
         return cast(Array, vectors[0]) if isinstance(texts, str) else vectors
+
+    def map(
+        self,
+        model: str,
+        documents: Documents,
+        *,
+        task: str = "embed",
+        options: dict[str, Any] | None = None,
+        lane: Lane = "bulk",
+        max_in_flight: int = MAX_IN_FLIGHT,
+        ordered: bool = True,
+    ) -> AsyncGenerator[Mapped, None]:
+        """
+        Put documents, texts or `Document`s with ids, through a model; give each one's output or error, in their order.
+
+        At most `max_in_flight` of them are open, from when they are read to when the next result is asked for; equal
+        ones that are open are computed once. With `ordered=False` each comes as soon as it can. A document that cannot
+        be run fails alone; what concerns all is raised: ModelNotFound, Unauthorized, Forbidden, InvalidInput that
+        names an option. On the bulk lane outages and full queues are waited out.
+
+        A plain iterable is read in the event loop; one that has to wait should be an asynchronous one.
+        """
+        submit = partial(self.submit, model, task, options=options, lane=lane)
+        mapper = Mapper(submit, max_in_flight=max_in_flight, ordered=ordered, waits=lane == "bulk")
+        return mapper.results(documents)
 
 
 class Asking(Embedding):

@@ -1,6 +1,7 @@
 """One client, four ways: over the queue and over HTTP, async and sync, with the same results and errors."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import infinity_pool
-from infinity_pool import Client, SyncClient
+from infinity_pool import Client, Document, SyncClient
 from infinity_pool.api.client import AnyClient
 from infinity_pool.api.http_client import HttpClient
 from infinity_pool.broker.client import QueueClient
@@ -57,7 +58,7 @@ def test_the_url_chooses() -> None:
     for wrong in ("ftp://localhost", "localhost:7997", ""):
         with pytest.raises(InvalidInput, match="starts with one of redis://"):
             Client(wrong)
-    assert set(infinity_pool.__all__) == {"Client", "SyncClient", "connect"}
+    assert set(infinity_pool.__all__) == {"Client", "Document", "SyncClient", "connect"}
 
 
 async def test_an_open_connection_stands_for_its_queue(queue_url: str, api: Api) -> None:
@@ -76,6 +77,31 @@ async def test_the_same_vectors(client: AnyClient, api: Api) -> None:
     assert one.tolist() == [4] * WIDTH
     assert several.tolist() == [[1, 1], [2, 2]]
     assert many[:, 0].tolist() == [n % 100 for n in range(1000)]
+
+
+async def test_many_documents_in_order(client: AnyClient, api: Api) -> None:
+    documents = [Document(n, "x" * (n % 50)) for n in range(600)]
+    documents[300] = Document(300, ["no", "text"])
+
+    results = [result async for result in client.map("m", documents, options={"dimensions": 2}, max_in_flight=200)]
+
+    assert [result.id for result in results] == list(range(600))
+    assert [result.index for result in results if isinstance(result.error, InvalidInput)] == [300]
+    assert all(result.output.tolist() == [result.id % 50] * 2 for result in results if not result.error)
+    with pytest.raises(InvalidInput, match="dimensions"):
+        [_ async for _ in client.map("m", ["a"], options={"dimensions": 99})]
+
+
+def test_many_documents_without_awaiting(sync_client: SyncClient, api: Api) -> None:
+    texts = ("x" * (n % 50) for n in range(600))
+
+    results = list(sync_client.map("m", texts, max_in_flight=200))
+
+    assert [int(result.output[0]) for result in results] == [n % 50 for n in range(600)]
+    for result in sync_client.map("m", map(str, itertools.count()), max_in_flight=8):
+        if result.index == 20:
+            break  # who stops there leaves nothing behind
+    assert sync_client.embed("m", "four")[0] == 4
 
 
 async def test_the_same_result(client: AnyClient, held: Held) -> None:

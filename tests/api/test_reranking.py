@@ -239,6 +239,18 @@ async def test_what_cannot_be_classified(changed: dict[str, Any], param: str, as
     assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, param, "invalid_input")
 
 
+async def test_every_client_maps_alike(client: AnyClient, expected: list[float]) -> None:
+    pairs = [[QUERY, document] for document in DOCUMENTS] * 3
+
+    scores = [one async for one in client.map("reranker", pairs, task="rerank", options={"raw_scores": True})]
+    fits = [one async for one in client.map("classifier", TEXTS, task="classify")]
+
+    np.testing.assert_allclose([one.output for one in scores], expected * 3, atol=1e-5)
+    labels = await client.labels("classifier")
+    for one, row in zip(fits, await client.classify("classifier", TEXTS), strict=True):
+        assert dict(zip(labels, one.output.tolist(), strict=True)) == pytest.approx(dict(row), abs=1e-5)
+
+
 async def test_every_client_ranks_alike(client: AnyClient, expected: list[float]) -> None:
     found = await client.rerank("reranker", QUERY, DOCUMENTS, raw_scores=True)
 
