@@ -19,7 +19,8 @@ from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.messages import Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
-from infinity_pool.broker.splitting import join, split
+from infinity_pool.broker.splitting import JOB_TOKENS, join, split
+from infinity_pool.broker.turns import Turnstile
 from infinity_pool.broker.watch import Watch
 
 _PARTING = 1.0  # s, to take back what nobody waits for any more
@@ -52,6 +53,7 @@ class QueueClient(Asking):
         self._watch = Watch(self._redis)
         self._inbox = Inbox(self._redis, on_loss=self._queue_again)
         self._outboxes: dict[str, Outbox] = {}
+        self._turnstile = Turnstile(self._watch, lambda model, group: self._outbox(model).add(group), self._limits_of)
         self._trouble = Backoff()
         self._tasks: set[asyncio.Task[None]] = set()
         self._prefix = uuid.uuid4().hex[:16]
@@ -91,8 +93,7 @@ class QueueClient(Asking):
         """
         Run some items through a model and give their outputs, in order.
 
-        `key` says whose work it is, and `weight` what share of a lane that caller has beside others; so far they are
-        taken and not heeded.
+        What is of a `key` has its turns with other keys' of this client, by their weights; without one it has none.
 
         Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Unavailable when the queue
         or all its workers are gone, DeadlineExceeded after `timeout` seconds, and Overloaded when its queue is full
@@ -106,20 +107,23 @@ class QueueClient(Asking):
         backoff = Backoff()
         while True:
             await self._watch.check(model, awaited=timeout is not None)
+            tickets = [*self._tickets(model, task, items, options or {}, lane, timeout, fair=bool(key))]
             try:
-                return await self._run(
-                    model, [*self._tickets(model, task, items, options or {}, lane, timeout)], timeout
-                )
+                return await self._run(model, tickets, timeout, key, weight)
             except Overloaded as error:
                 if timeout is not None:
-                    raise Overloaded(error.message, retry_after=self._watch.retry_after(model, lane)) from None
+                    wait = error.retry_after or self._watch.retry_after(model, lane)
+                    raise Overloaded(error.message, retry_after=wait) from None
             await backoff.pause()  # who has no deadline waits for room
 
-    async def _run(self, model: str, tickets: list[Ticket], timeout: float | None) -> Result:
-        """Queue the jobs of one request and await their results."""
+    async def _run(self, model: str, tickets: list[Ticket], timeout: float | None, key: str, weight: float) -> Result:
+        """Queue the jobs of one request, in its key's turns if it has one, and await their results."""
         outbox = self._outbox(model)
-        outbox.add(tickets)
         try:
+            if key:
+                self._turnstile.turns(model, tickets[0].job.lane).add(key, weight, tickets)
+            else:
+                outbox.add(tickets)
             async with asyncio.timeout(timeout):
                 return join(await _first_failure([ticket.future for ticket in tickets]))
         except TimeoutError:
@@ -155,13 +159,23 @@ class QueueClient(Asking):
         self._inbox.fail(error)
 
     def _tickets(
-        self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, timeout: float | None
+        self,
+        model: str,
+        task: str,
+        items: Sequence[Item],
+        options: dict[str, Any],
+        lane: Lane,
+        timeout: float | None,
+        *,
+        fair: bool,
     ) -> Iterator[Ticket]:
+        """Cut a request into jobs; those that take turns are no larger than a batch, as a turn is a job."""
         ttl_ms = None if timeout is None else int(timeout * 1000)
         create_future = asyncio.get_running_loop().create_future
         first = 0
         keep_end = options.get("truncation_side") == "left"
-        for part in split(items, self._watch.limits(model), keep_end=keep_end):
+        tokens = self._turnstile.job_tokens(model) if fair else JOB_TOKENS
+        for part in split(items, self._watch.limits(model), keep_end=keep_end, tokens=tokens):
             job_id = f"{self._prefix}-{next(self._numbers)}"
             job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
             ticket = Ticket(model, job, create_future(), first)

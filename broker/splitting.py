@@ -31,9 +31,9 @@ class Part(NamedTuple):
     cost: int
 
 
-def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False) -> Iterator[Part]:
+def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False, tokens: int = JOB_TOKENS) -> Iterator[Part]:
     """
-    Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, JOB_TOKENS and JOB_BYTES at most, or of one item.
+    Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, `tokens` and JOB_BYTES at most, or of one item.
 
     Of texts that are longer than any worker reads the beginning is sent, or the end.
     """
@@ -42,13 +42,13 @@ def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False) -> I
     for item in items:
         item = _cut(item, limits.max_chars, keep_end)
         length = _length(item)
-        tokens = estimate(item, length, limits)
+        estimated = estimate(item, length, limits)
         most = JOB_MEDIA if isinstance(item, bytes) else JOB_ITEMS
-        if part and (len(part) >= most or cost + tokens > JOB_TOKENS or size + length > JOB_BYTES):
+        if part and (len(part) >= most or cost + estimated > tokens or size + length > JOB_BYTES):
             yield Part(part, cost)
             part, cost, size = [], 0, 0
         part.append(item)
-        cost += tokens
+        cost += estimated
         size += length
     if part:
         yield Part(part, cost)
