@@ -34,7 +34,7 @@ class CalibrateSettings(ModelSettings):
 
 @click.command(params=settings_options(CalibrateSettings, without=_OF_SERVING))
 def command(**values: Any) -> None:
-    """Measure the range of each dimension of a model's vectors, for --embedding-dtype int8 and uint8."""
+    """Measure the ranges that int8 and uint8 vectors need."""
     settings = read(CalibrateSettings, values)
     start_logging("error", "text")
     try:
