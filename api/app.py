@@ -5,13 +5,17 @@ import pkgutil
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from infinity_pool.api import routes
+from infinity_pool.api.admin import AdminPort
 from infinity_pool.api.auth import KeyCheck
-from infinity_pool.api.door import Door
+from infinity_pool.api.cors import Cors
+from infinity_pool.api.door import SERVER, Door
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, READINESS, SETTINGS
 from infinity_pool.api.media.fetch import Fetcher
 from infinity_pool.api.metrics import Metrics
+from infinity_pool.api.proxies import Proxies
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.client import QueueClient
@@ -22,7 +26,8 @@ def make_app(settings: ApiSettings) -> web.Application:
     """Make the application; each file in routes/ adds its own paths."""
     metrics = Metrics(lambda: app[CLIENT].status, lambda: app[CLIENT].waiting)
     door = Door(KeyCheck(settings.api_key), metrics)
-    app = web.Application(middlewares=[door.answer], client_max_size=settings.max_body)
+    inner = [AdminPort(settings.admin_port).answer] if settings.admin_port else []
+    app = web.Application(middlewares=[*_outer(settings), door.answer, *inner], client_max_size=settings.max_body)
     app[SETTINGS] = settings
     app[METRICS] = metrics
     app.cleanup_ctx.append(_fetcher)
@@ -30,6 +35,16 @@ def make_app(settings: ApiSettings) -> web.Application:
     app.on_shutdown.append(door.close)
     app.add_routes(_routes(settings.url_prefix.strip("/")))
     return app
+
+
+def _outer(settings: ApiSettings) -> list[Middleware]:
+    """Give what a request passes before the door, of what was asked for."""
+    outer: list[Middleware] = []
+    if settings.trusted_proxy:
+        outer.append(Proxies(settings.trusted_proxy).answer)
+    if settings.cors_origin:
+        outer.append(Cors(settings.cors_origin, SERVER).answer)
+    return outer
 
 
 def _routes(prefix: str) -> list[web.RouteDef]:

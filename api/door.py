@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import os
 import re
 import time
@@ -17,6 +18,8 @@ from infinity_pool.api.metrics import Metrics
 REQUEST_ID = "X-Request-Id"
 SERVER = "infinity-pool"
 """What the header Server says, and not which versions of what."""
+
+_log = logging.getLogger(__name__)
 
 _GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -53,6 +56,9 @@ class Door:
         response.headers["Server"] = SERVER
         if self._closing:
             response.force_close()
+        _log.debug(
+            "%s: %s %s from %s: %d", request_id, request.method, request.rel_url.raw_path, request.remote, status
+        )
         return response
 
     async def close(self, app: web.Application) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from infinity_pool.api.cors import is_allowed
 from infinity_pool.broker.errors import InvalidInput
 
 FORM = "multipart/form-data"
@@ -24,14 +25,14 @@ _OWN_SITES = ("same-origin", "none")
 
 def check_origin(request: web.Request) -> None:
     """
-    Refuse a form that a browser sends for a page of another site.
+    Refuse a form that a browser sends for a page of another site, unless that may ask here.
 
     Browsers send forms across sites without asking, unlike JSON, so any page could have them work here. They say so
     in headers that no page can change; other clients send neither. Raises web.HTTPForbidden.
     """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     own = site in _OWN_SITES if site is not None else origin is None or origin.partition("://")[2] == request.host
-    if not own:
+    if not own and not is_allowed(request):
         raise web.HTTPForbidden(text="forms of pages of other sites are not taken; send JSON")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from infinity_pool.api.http_errors import error_of
+from infinity_pool.api.tls import client_context
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
 from infinity_pool.broker.asking import Embedding
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
@@ -45,10 +46,16 @@ class HttpClient(Embedding):
     Asks an API replica; an async context manager.
 
     `url` is the server's, with or without /v1; `timeout` is in seconds, of a request that is not sent as bulk.
+    `verify` is what an https server's certificate is checked with: True, what the system trusts; a file of
+    certificates; False, nothing. `uds` is the Unix socket on which the server listens.
     """
 
-    def __init__(self, url: str, *, api_key: str = "", timeout: float = 60.0) -> None:
+    def __init__(
+        self, url: str, *, api_key: str = "", timeout: float = 60.0, verify: bool | str = True, uds: str = ""
+    ) -> None:
         self.timeout = timeout
+        self._uds = uds
+        self._ssl = True if verify is True else client_context(verify)
         self._base = url.rstrip("/").removesuffix("/v1") + "/v1"
         self._headers = {"Content-Type": "application/json"}
         if api_key:
@@ -57,7 +64,9 @@ class HttpClient(Embedding):
         self._labels: dict[str, Sequence[str]] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(total=None))
+        connector = aiohttp.UnixConnector(self._uds) if self._uds else aiohttp.TCPConnector(ssl=self._ssl)
+        timeout = aiohttp.ClientTimeout(total=None)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
         return self
 
     async def __aexit__(

@@ -1,7 +1,6 @@
 """Serves the application until it is told to stop."""
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Callable, Iterator
@@ -9,17 +8,17 @@ from contextlib import contextmanager, suppress
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from yarl import URL
 
 from infinity_pool.api.app import make_app
 from infinity_pool.api.connection import Runner
 from infinity_pool.api.keys import CLIENT, READINESS
+from infinity_pool.api.listening import check, listen, take_down
 from infinity_pool.api.settings import ApiSettings
+from infinity_pool.api.tls import Certificate, kept_up
 from infinity_pool.broker.errors import Unavailable
 
 Signals = asyncio.Queue[signal.Signals]
 
-_BACKLOG = 2048  # connections the kernel holds for us while the loop is busy
 _LAST_WORDS = 1.0  # s, to write the errors of what took too long to finish
 _STOP = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,8 +41,9 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
 
     From the first on, /ready says no. For `shutdown_delay` seconds requests are still taken, then, for `timeout`
     seconds, finished; what takes longer gets 503.
-    `started` is called with the URL once the port is open. Raises OSError if it cannot be opened.
+    `started` is called with the URL once all is open. Raises InvalidInput for what cannot be opened or used.
     """
+    certificate = check(settings)
     app = make_app(settings)
     runner = Runner(
         app,
@@ -52,29 +52,30 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
         logger=_http_logger,
         shutdown_timeout=settings.timeout + _LAST_WORDS,
     )
+    async with kept_up(certificate):
+        await _serve(runner, settings, certificate, started)
+
+
+async def _serve(
+    runner: Runner, settings: ApiSettings, certificate: Certificate | None, started: Callable[[str], None] | None
+) -> None:
+    app = runner.app
     with _stop_signals() as signals:
         try:
-            url = await _listen(runner, settings)
-            logger.info("listening on %s", url)
+            urls = await listen(runner, settings, certificate, settings.reuse_port)
+            for url in urls:
+                logger.info("listening on %s", url)
             if started:
-                started(url)
+                started(urls[0])
             await signals.get()
             app[READINESS].stopping = True
             await _linger(signals, settings.shutdown_delay)
+            take_down(settings)
             logger.info("stopping, after what is in hand")
             too_late = Unavailable("this replica is stopping", retry_after=1.0)
             asyncio.get_running_loop().call_later(settings.timeout, app[CLIENT].fail, too_late)
         finally:
             await _drain(runner, signals)
-
-
-async def _listen(runner: web.AppRunner, settings: ApiSettings) -> str:
-    """Open the port and give its URL."""
-    await runner.setup()
-    site = web.TCPSite(runner, settings.host, settings.port, backlog=_BACKLOG, reuse_port=settings.reuse_port or None)
-    await site.start()
-    gc.freeze()  # what is loaded stays: a full collection need not walk it each time
-    return str(URL.build(scheme="http", host=settings.host, port=runner.addresses[0][1]))
 
 
 async def _linger(signals: Signals, seconds: float) -> None:

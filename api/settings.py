@@ -11,6 +11,30 @@ class HttpSettings:
 
     host: str = option("Address to listen on.", default="127.0.0.1")
     port: int = option("Port to listen on; 0: any free one.", default=7997, minimum=0, maximum=65535)
+    tcp: bool = option("Listen on the port; without it on the Unix socket alone.", default=True)
+    uds: str = option("Unix socket to listen on too, without TLS.", default="")
+    uds_mode: str = option("Who may open that socket, as a file's mode.", default="660")
+    admin_port: int = option(
+        "Port for /metrics, /ready, the page and /docs, which are then nowhere else; /health is on both. 0: none.",
+        default=0,
+        minimum=0,
+        maximum=65535,
+        scope="api",
+    )
+    admin_host: str = option("Address of that port; default: that of the other.", default="", scope="api")
+    tls_cert: str = option("Certificate chain in PEM, for TLS on all ports; taken anew when it changes.", default="")
+    tls_key: str = option(
+        "Its key, if that is in another file; a password is taken from INFINITY_TLS_KEY_PASSWORD.", default=""
+    )
+    cors_origin: tuple[str, ...] = option(
+        "Site whose pages may ask here, as https://app.example, or * for any; may be repeated.", default=()
+    )
+    trusted_proxy: tuple[str, ...] = option(
+        "Address or CIDR of a proxy whose X-Forwarded-* and Forwarded are believed, or unix: whoever comes by the "
+        "Unix socket; may be repeated.",
+        default=(),
+    )
+    proxy_root_path: str = option("Path that a proxy takes off before requests come here.", default="")
     api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
     timeout: float = option(
         "Seconds an online request may take in all, unless its X-Request-Timeout says otherwise.",

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.policy import check_queue
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
@@ -27,11 +26,8 @@ async def _serve(settings: ApiSettings) -> int:
     from infinity_pool.api.server import serve  # the HTTP stack is not needed to show --help
 
     await check_queue(settings.redis_url)
-    try:
-        async with giving_signs():
-            await serve(settings)
-    except OSError as error:
-        raise InvalidInput(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    async with giving_signs():
+        await serve(settings)
     return 0
 
 

@@ -10,10 +10,13 @@ from typing import Any
 
 from aiohttp import web
 
+from infinity_pool.api.admin import api_url
 from infinity_pool.api.auth import public
 from infinity_pool.api.described import described
+from infinity_pool.api.keys import SETTINGS
 from infinity_pool.api.openapi import document
-from infinity_pool.api.rendering import dumps
+from infinity_pool.api.proxies import root_path
+from infinity_pool.api.rendering import json_response
 
 routes = web.RouteTableDef()
 
@@ -36,7 +39,10 @@ _HEADERS = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosni
 @described(gives=dict[str, Any])
 async def openapi(request: web.Request) -> web.Response:
     """Describe all paths, as OpenAPI 3.1."""
-    return web.Response(body=_document(request.app), content_type="application/json")
+    settings = request.app[SETTINGS]
+    here = root_path(request, settings.proxy_root_path) or "/"
+    url = api_url(request, settings) if settings.admin_port else here
+    return json_response(_document(request.app) | {"servers": [{"url": url}]})
 
 
 @routes.get("/v1/docs")
@@ -60,5 +66,5 @@ async def docs_file(request: web.Request) -> web.Response:
 
 
 @lru_cache(1)
-def _document(app: web.Application) -> bytes:
-    return dumps(document(app, version("infinity-pool")))
+def _document(app: web.Application) -> dict[str, Any]:
+    return document(app, version("infinity-pool"))

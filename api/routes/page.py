@@ -12,6 +12,7 @@ from string import Template
 from aiohttp import web
 from redis.exceptions import RedisError
 
+from infinity_pool.api.admin import api_url
 from infinity_pool.api.auth import public
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.broker.errors import Unavailable
@@ -66,9 +67,9 @@ async def page(request: web.Request) -> web.Response:
 
 def _curl(request: web.Request, model: str) -> str:
     """Give a command for a shell, with the host that the caller used, quoted as it may hold anything."""
-    scheme = "https" if request.headers.get("X-Forwarded-Proto") == "https" else request.scheme
+    url = api_url(request, request.app[SETTINGS])
     body = json.dumps({"model": model, "input": ["The pool is open."]}, ensure_ascii=False)
-    parts = [f"curl {shlex.quote(f'{scheme}://{request.host}/v1/embeddings')}", "-H 'Content-Type: application/json'"]
+    parts = [f"curl {shlex.quote(f'{url}/v1/embeddings')}", "-H 'Content-Type: application/json'"]
     if request.app[SETTINGS].api_key:
         parts.append('-H "Authorization: Bearer $INFINITY_API_KEY"')
     return " \\\n  ".join([*parts, f"-d {shlex.quote(body)}"])

@@ -14,6 +14,8 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from infinity_pool.api.tls import client_context
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.bench.load import Amount, Outcome, Target, run
 from infinity_pool.cli.bench.models import only_model
 from infinity_pool.cli.bench.report import Bare, Report, Row
@@ -36,7 +38,7 @@ def command(**values: Any) -> None:
     scenarios = _scenarios(settings.scenario)
     try:
         report = uvloop.run(_bench(settings, scenarios))
-    except OSError as error:
+    except (OSError, InvalidInput) as error:
         raise click.ClickException(str(error)) from error
     console().print(report.table())
     for line in report.errors():
@@ -95,11 +97,13 @@ def _scenarios(names: str) -> dict[str, Scenario]:
 def _targets(settings: BenchSettings) -> list[Target]:
     """Give the servers, each with a model: the one that was named, or else the only one that it serves."""
     url, key = _base("--url", settings.url) + settings.prefix, settings.api_key
-    first = Target(url, settings.model or only_model(url, key), key)
+    trust = client_context(settings.ca_file) if settings.ca_file else None
+    first = Target(url, settings.model or only_model(url, key, trust=trust), key, trust)
     if not settings.compare:
         return [first]
     url, key = _base("--compare", settings.compare), settings.compare_api_key or key
-    return [first, Target(url, settings.compare_model or only_model(url, key, usual=first.model), key)]
+    model = settings.compare_model or only_model(url, key, usual=first.model, trust=trust)
+    return [first, Target(url, model, key, trust)]
 
 
 def _base(option: str, url: str) -> str:

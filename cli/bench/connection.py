@@ -31,10 +31,10 @@ class Connection(asyncio.Protocol):
         self._begin()
 
     @classmethod
-    async def open(cls, url: str) -> Self:
-        """Connect to the host of a URL; raises OSError if that fails."""
+    async def open(cls, url: str, trust: ssl.SSLContext | None = None) -> Self:
+        """Connect to the host of a URL; https with `trust`, by default the system's. Raises OSError if that fails."""
         parts = urlsplit(url)
-        context = ssl.create_default_context() if parts.scheme == "https" else None
+        context = trust or ssl.create_default_context() if parts.scheme == "https" else None
         port = parts.port or (443 if context else 80)
         _, protocol = await asyncio.get_running_loop().create_connection(cls, parts.hostname or "", port, ssl=context)
         return protocol

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -28,6 +29,7 @@ class Target:
     url: str
     model: str
     api_key: str = field(default="", repr=False)
+    trust: ssl.SSLContext | None = None
 
     def request(self, items: list[str]) -> bytes:
         """Make a whole request, from its first line to the end of its body."""
@@ -128,7 +130,7 @@ class Crowd:
                 measured.errors[f"{answer.status} {answer.start.decode(errors='replace')}"] += 1
 
     async def _connect(self, number: int) -> Connection:
-        connection = self._connections[number] = await Connection.open(self._target.url)
+        connection = self._connections[number] = await Connection.open(self._target.url, self._target.trust)
         return connection
 
     def _disconnect(self, number: int) -> None:
@@ -144,7 +146,7 @@ async def run(target: Target, scenario: Scenario, amount: Amount, tell: Callable
     Where a whole warm-up fails, its errors are the outcome: a server that only refuses is not kept busy with that.
     Raises OSError if the server cannot be reached at all.
     """
-    (await Connection.open(target.url)).close()
+    (await Connection.open(target.url, target.trust)).close()
     with closing(Crowd(target, scenario.clients, amount.seed)) as front:
         if scenario.behind is None:
             return Outcome(await front.warm_up() or await _measure(front, amount, tell))

@@ -13,13 +13,13 @@ _TIMEOUT = 10.0  # s
 _KEY_NEEDED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
-def only_model(url: str, api_key: str, *, usual: str = "") -> str:
+def only_model(url: str, api_key: str, *, usual: str = "", trust: ssl.SSLContext | None = None) -> str:
     """
     Give the model that a server says it serves; `usual` if that is one of them, or if the server does not say.
 
     Raises click.UsageError, naming what there is, if the choice is not ours; OSError if the server cannot be reached.
     """
-    names = served_models(url, api_key)
+    names = served_models(url, api_key, trust)
     if usual and (not names or usual in names):
         return usual
     if not names:
@@ -30,11 +30,11 @@ def only_model(url: str, api_key: str, *, usual: str = "") -> str:
     return names[0]
 
 
-def served_models(url: str, api_key: str) -> list[str]:
+def served_models(url: str, api_key: str, trust: ssl.SSLContext | None = None) -> list[str]:
     """Give the names of a server's models, but for those that it says are not ready; none if it does not tell."""
     own = urlsplit(url).path.rstrip("/") + "/models"
     for path in dict.fromkeys((own, "/v1/models")):
-        status, body = _get(url, path, api_key)
+        status, body = _get(url, path, api_key, trust)
         if status in _KEY_NEEDED:
             raise click.UsageError(f"{url} answers {status} and says no model: is the key right?")
         if status == HTTPStatus.OK:
@@ -42,8 +42,8 @@ def served_models(url: str, api_key: str) -> list[str]:
     return []
 
 
-def _get(url: str, path: str, api_key: str) -> tuple[int, bytes]:
-    connection = _connection(url)
+def _get(url: str, path: str, api_key: str, trust: ssl.SSLContext | None) -> tuple[int, bytes]:
+    connection = _connection(url, trust)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
         answer = connection.getresponse()
@@ -54,12 +54,13 @@ def _get(url: str, path: str, api_key: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def _connection(url: str) -> http.client.HTTPConnection:
+def _connection(url: str, trust: ssl.SSLContext | None) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "https":
         return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT)
-    return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT, context=ssl.create_default_context())
+    context = trust or ssl.create_default_context()
+    return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT, context=context)
 
 
 def _names(body: bytes) -> list[str]:

@@ -16,6 +16,7 @@ class BenchSettings:
     url: str = option("The server.", default="http://127.0.0.1:7997")
     model: str = _own("The model to ask for; default: the only one that the server has.", default="")
     api_key: str = option("The server's key.", default="", secret=True)
+    ca_file: str = _own("Certificates in PEM to trust for https, in place of the system's.", default="")
     prefix: str = _own("What comes before /embeddings in the server's paths, such as /v1.", default="")
     compare: str = _own("A second server, with its prefix if it has one; each scenario is run on both.", default="")
     compare_model: str = _own(

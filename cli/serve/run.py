@@ -6,12 +6,14 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
 from redis.asyncio import Redis
 
+from infinity_pool.api.listening import check
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
@@ -27,7 +29,8 @@ from infinity_pool.cli.children import (
     worker_children,
 )
 from infinity_pool.cli.process import EXIT_INTERRUPTED
-from infinity_pool.cli.serve.ready import reachable, until_ready, url_of, welcome
+from infinity_pool.cli.serve.address import admin_url_of, is_healthy, url_of
+from infinity_pool.cli.serve.ready import until_ready, welcome
 from infinity_pool.cli.serve.screen import Screen, screen
 from infinity_pool.cli.serve.settings import ServeSettings
 from infinity_pool.cli.stop import Stop
@@ -47,16 +50,26 @@ async def serve(settings: ServeSettings, models: Sequence[ModelSettings]) -> int
     """Serve models until told to stop, or only fetch them; give the exit code."""
     if settings.preload_only:
         return await _preload(settings, models)
-    settings = replace(settings, port=free_port(settings.host, settings.port))
+    settings = _checked(settings)
     stop = Stop()
     with _queue(settings) as (url, server):
         code = await _supervise(replace(settings, redis_url=url), models, server, stop)
     return EXIT_INTERRUPTED if stop.twice else code
 
 
+def _checked(settings: ServeSettings) -> ServeSettings:
+    """Settle on a port; raises InvalidInput for what the API could not open: better now than when models are loaded."""
+    check(settings)
+    if settings.uds and settings.api_processes > 1:
+        raise InvalidInput("--uds is for one API process, as they cannot share it", param="api_processes")
+    if settings.admin_port:
+        free_port(settings.admin_host or settings.host, settings.admin_port)
+    return replace(settings, port=free_port(settings.host, settings.port)) if settings.tcp else settings
+
+
 async def _preload(settings: ServeSettings, models: Sequence[ModelSettings]) -> int:
     with _queue(settings) as (url, _):
-        asked = [_combined(WorkerSettings, replace(settings, redis_url=url), model) for model in models]
+        asked = [_worker(replace(settings, redis_url=url), model) for model in models]
         return await supervise_workers([one_per_device(worker)[0] for worker in asked], once=True)
 
 
@@ -64,7 +77,7 @@ async def _supervise(
     settings: ServeSettings, models: Sequence[ModelSettings], server: EmbeddedServer | None, stop: Stop
 ) -> int:
     """Start workers and API; they are stopped in the reverse order: first what takes requests, then what answers."""
-    asked = [_combined(WorkerSettings, settings, model) for model in models]
+    asked = [_worker(settings, model) for model in models]
     workers = shared([worker for each in asked for worker in one_per_device(each)])
     with closing(Lifeline()) as lifeline, TemporaryDirectory(prefix="infinity-metrics-") as folder:
         async with (
@@ -104,6 +117,11 @@ def _silence(settings: ServeSettings) -> float:
     return max(_SHORTEST_SILENCE, min(_LONGEST_SILENCE, settings.stall_timeout))
 
 
+def _worker(settings: ServeSettings, model: ModelSettings) -> WorkerSettings:
+    """Give the settings of a model's workers; the port for those who run it is the API's here."""
+    return replace(_combined(WorkerSettings, settings, model), admin_port=0)
+
+
 def _api(settings: ServeSettings, models: Sequence[ModelSettings]) -> ApiSettings:
     """Give the settings of the API: unless told otherwise, it is ready when all models are that are served here."""
     names = settings.require_model or tuple(model.name for model in models)
@@ -113,9 +131,9 @@ def _api(settings: ServeSettings, models: Sequence[ModelSettings]) -> ApiSetting
 async def _announce(
     settings: ServeSettings, redis: Redis, models: set[str], workers: Supervisor, shown: Screen, private_url: str
 ) -> None:
-    host = reachable(settings.host)
-    ready = await until_ready(redis, models, workers, shown, (host, settings.port))
-    click.echo(welcome(url_of(host, settings.port), ready, settings.api_key, private_url))
+    ready = await until_ready(redis, models, workers, shown, partial(is_healthy, settings))
+    admin_url = admin_url_of(settings)
+    click.echo(welcome(url_of(settings), ready, settings.api_key, private_url, admin_url=admin_url))
     await asyncio.Event().wait()  # there is no more to say; others end the command
 
 
@@ -141,7 +159,7 @@ def free_port(host: str, port: int) -> int:
     """
     Give the port to listen on, any free one in place of 0.
 
-    Raises InvalidInput if it is taken: better now than when the models have been loaded.
+    Raises InvalidInput if it is taken.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -69,7 +69,7 @@ async def test_the_curl_line_works(api: Api) -> None:
 async def test_the_curl_line_names_the_host_that_was_asked(api: Api) -> None:
     line = curl_line(await page(api, Host="pool.example:8080", **{"X-Forwarded-Proto": "https"}))
 
-    assert line.startswith("curl https://pool.example:8080/v1/embeddings")
+    assert line.startswith("curl http://pool.example:8080/v1/embeddings")  # a proxy that nobody trusts says no more
 
 
 @pytest.mark.parametrize("host", ['"><script>alert(1)</script>', "a;reboot", "$(reboot)", "a'b", "[::1", "a b", "\xff"])
@@ -100,13 +100,13 @@ async def test_nothing_comes_from_elsewhere(api: Api) -> None:
     text = await page(api)
     Links().feed(text)
 
-    assert not [link for link in links if not link.startswith(("/", "data:"))]
+    links = [link for link in links if not link.startswith("data:")]
+    assert not [link for link in links if ":" in link or link.startswith("//")]
     assert not re.search(r"url\(|@import|https?://(?!127\.0\.0\.1|www\.w3\.org)", text)
     async with aiohttp.ClientSession(api.url) as session:
         for link in links:
-            if link.startswith("/"):
-                async with session.get(link) as response:
-                    assert response.status in (200, 503), link
+            async with session.get(f"/{link}") as response:
+                assert response.status in (200, 503), link
 
 
 async def test_with_a_key(start_api: Callable[..., Api]) -> None:
