@@ -28,6 +28,20 @@ class Label(NamedTuple):
     score: float
 
 
+class Spelled(NamedTuple):
+    """
+    A text's tokens, n of them, as the task `tokenize` gives them.
+
+    `ids` is int32 [n], `special` bool [n], and `offsets` int32 [n, 2]: where in the text each begins and ends, in
+    characters; [0, 2] from tokenizers that cannot tell. `strings` are the tokens, or the text that each stands for.
+    """
+
+    ids: Array
+    special: Array
+    offsets: Array
+    strings: list[str]
+
+
 def listed(texts: Sequence[T], field: str) -> list[T]:
     """Give a list; raises InvalidInput, naming the `field`, on a lone text, which is a sequence of letters too."""
     if isinstance(texts, str):

@@ -16,7 +16,7 @@ from infinity_pool.broker.asking import Asking
 from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
-from infinity_pool.broker.messages import Item, Job, Lane, Result
+from infinity_pool.broker.messages import UNRUN, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 from infinity_pool.broker.splitting import JOB_TOKENS, join, split
@@ -175,7 +175,9 @@ class QueueClient(Asking):
         first = 0
         keep_end = options.get("truncation_side") == "left"
         tokens = self._turnstile.job_tokens(model) if fair else JOB_TOKENS
-        for part in split(items, self._watch.limits(model), keep_end=keep_end, tokens=tokens):
+        limits = self._watch.limits(model)
+        limits = limits._replace(max_chars=0) if task in UNRUN else limits  # no text is cut unseen
+        for part in split(items, limits, keep_end=keep_end, tokens=tokens):
             job_id = f"{self._prefix}-{next(self._numbers)}"
             job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
             ticket = Ticket(model, job, create_future(), first)

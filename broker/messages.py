@@ -21,9 +21,11 @@ MAX_REPLY_BYTES = 512 * 2**20
 Array = NDArray[Any]
 Item = Any  # a text, a pair, or the bytes of an image or a sound; the family says what it takes
 Lane = Literal["online", "bulk"]
-Task = Literal["embed", "rerank", "classify", "sparse", "multivector"]
+Task = Literal["embed", "rerank", "classify", "sparse", "multivector", "tokenize", "decode"]
 LANES: tuple[Lane, ...] = get_args(Lane)
 TASKS: tuple[Task, ...] = get_args(Task)
+UNRUN: tuple[Task, ...] = ("tokenize", "decode")
+"""What a worker's preprocessing answers by itself, of any model with a tokenizer; no model lists these as its own."""
 
 _ARRAY = 1  # the msgpack extension type of an array
 _DTYPES = frozenset("biuf")  # numpy kinds allowed on the wire: no objects, no records
@@ -52,18 +54,27 @@ class Job(NamedTuple):
 _JOB_TYPES = (str, str, list, dict, str, str, int, int | None)
 
 
+class Times(NamedTuple):
+    """What a job's time went into, in ms: waiting to be prepared and run, being prepared, and being run."""
+
+    queued: float
+    prepared: float
+    ran: float
+
+
 class Result(NamedTuple):
     """
     A job's outputs, one for each of its items.
 
     `outputs` is one array whose first axis is the items, or a list where their shapes differ. `tokens` counts what
-    the model really ran, `truncated` the items that were cut to its limit.
+    the model really ran, `truncated` the items that were cut to its limit. `times` are its worker's, if it says them.
     """
 
     job_id: str
     outputs: Array | list[Any]
     tokens: int
     truncated: int = 0
+    times: Times | None = None
 
 
 class Failure(NamedTuple):
@@ -138,7 +149,14 @@ def _reply_fields(reply: Reply) -> dict[str, Any]:
 def _reply(fields: dict[str, Any]) -> Reply:
     if "error" in fields:
         return Failure(fields["job_id"], from_wire(fields["error"]))
-    return Result(fields["job_id"], fields["outputs"], fields["tokens"], fields["truncated"])
+    times = _times(fields.get("times"))
+    return Result(fields["job_id"], fields["outputs"], fields["tokens"], fields["truncated"], times)
+
+
+def _times(value: Any) -> Times | None:
+    """Read times, which older workers do not say, and newer ones perhaps otherwise."""
+    known = isinstance(value, list) and len(value) == len(Times._fields)
+    return Times(*value) if known and all(isinstance(part, float | int) for part in value) else None
 
 
 def _unpack(data: bytes, limit: int) -> Any:

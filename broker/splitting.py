@@ -63,7 +63,7 @@ def estimate(item: Item, length: int, limits: Limits) -> int:
 
 
 def join(results: Sequence[Result]) -> Result:
-    """Put the results of one request's parts together, in order."""
+    """Put the results of one request's parts together, in order; its times are those of the part that took longest."""
     if len(results) == 1:
         return results[0]
     return Result(
@@ -71,6 +71,7 @@ def join(results: Sequence[Result]) -> Result:
         _join_outputs([result.outputs for result in results]),
         sum(result.tokens for result in results),
         sum(result.truncated for result in results),
+        max((result.times for result in results if result.times), key=sum, default=None),
     )
 
 

@@ -1,13 +1,14 @@
 """A job in a worker's hands, from the take to the answer."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from infinity_pool.broker.consumer import Delivery
-from infinity_pool.broker.messages import Array, Job
+from infinity_pool.broker.messages import Array, Job, Times
 from infinity_pool.workers.batching import Budget
 from infinity_pool.workers.interface import Head, Rows
 
@@ -18,7 +19,8 @@ class Held:
     A job, and what has come of it so far.
 
     `settled` says that it is answered, failed or dropped: whatever of it still is in line is not run. `trial` is the
-    recording of an orphan's start, and says whether it may be started.
+    recording of an orphan's start, and says whether it may be started. `prepared` and `ran` are the seconds of the take
+    it was prepared in, and of the batches it was run in.
     """
 
     delivery: Delivery
@@ -26,6 +28,8 @@ class Held:
     head: Head | None = None
     tokens: int = 0
     truncated: int = 0
+    prepared: float = 0.0
+    ran: float = 0.0
     settled: bool = False
     trial: asyncio.Task[bool] | None = None
     missing: int = field(init=False)
@@ -33,6 +37,11 @@ class Held:
 
     def __post_init__(self) -> None:
         self.missing = len(self.job.items)
+
+    def times(self) -> Times:
+        """Say what its time went into until now; whatever is neither preparing nor running is waiting."""
+        waited = time.monotonic() - self.delivery.queued - self.prepared - self.ran
+        return Times(1000 * max(0.0, waited), 1000 * self.prepared, 1000 * self.ran)
 
     def put(self, index: int, output: Any, alike: bool) -> bool:
         """Fill in one item's output, an array like those of the others if they are `alike`; true for the last."""

@@ -5,44 +5,24 @@ import logging
 import multiprocessing
 import os
 import signal
-import traceback
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from typing import Any, NamedTuple
 
-from infinity_pool.broker.errors import InfinityError, InvalidInput, WorkerFailed
+from infinity_pool.broker.errors import WorkerFailed
 from infinity_pool.broker.messages import Item, Lane
-from infinity_pool.workers.interface import Family, Head, ModelFiles, Rows
+from infinity_pool.workers.interface import Family, ModelFiles
 from infinity_pool.workers.lifeline import follow
 from infinity_pool.workers.models.loading import make_family
+from infinity_pool.workers.preparing import Outcome, Request, merge, prepare
+from infinity_pool.workers.text.spelling import Speller
 from infinity_pool.workers.turns import Turns
 
 _FEW_ITEMS = 32
 _FEW_CHARS = 4096
 
-_TRUNCATE = "truncate"  # an option that every family has: false refuses items that would be cut
-
 logger = logging.getLogger(__name__)
 
 _family: Family  # this process's own, made once by _begin
-
-
-class Request(NamedTuple):
-    """What is prepared of one job."""
-
-    task: str
-    items: list[Item]
-    options: dict[str, Any]
-
-
-class Prepared(NamedTuple):
-    """Several jobs' items in one set of rows: `jobs` are their places in what was asked for, in the rows' order."""
-
-    head: Head
-    rows: Rows
-    jobs: list[int]
-
-
-Outcome = tuple[list[Prepared], dict[int, InfinityError]]
+_speller: Speller
 
 
 class Preprocessor:
@@ -55,6 +35,7 @@ class Preprocessor:
     def __init__(self, family: str, files: ModelFiles, processes: int, here: Family) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads take cores; the processes inherit this
         self._here = here
+        self._speller = Speller(files, here.max_length)
         self._family = family
         self._files = files
         self._processes = processes
@@ -77,13 +58,13 @@ class Preprocessor:
         one, in a process where nothing else is; one that kills this too fails as WorkerFailed, and no other.
         """
         if is_small(requests):
-            return prepare(self._here, requests)
+            return prepare(self._here, self._speller, requests)
         if len(requests) > 1 and any(isinstance(request.items[0], bytes) for request in requests):
-            return _merge(await asyncio.gather(*(self.prepare([request], lane) for request in requests)))
+            return merge(await asyncio.gather(*(self.prepare([request], lane) for request in requests)))
         try:
             return await self._submit(requests, lane)
         except BrokenExecutor:
-            return _merge([await self._alone(request) for request in requests])
+            return merge([await self._alone(request) for request in requests])
 
     def close(self) -> None:
         """Stop the processes."""
@@ -139,13 +120,6 @@ class Preprocessor:
         )
 
 
-def _merge(outcomes: list[Outcome]) -> Outcome:
-    """Put the outcomes of jobs prepared one by one together, under their places in the list."""
-    prepared = [Prepared(one.head, one.rows, [place]) for place, (done, _) in enumerate(outcomes) for one in done]
-    errors = {place: error for place, (_, failed) in enumerate(outcomes) for error in failed.values()}
-    return prepared, errors
-
-
 def _begin(family: str, files: ModelFiles) -> None:
     """Begin a process: it ends with its parent, and leaves Ctrl-C to it."""
     parent = multiprocessing.parent_process()
@@ -156,8 +130,9 @@ def _begin(family: str, files: ModelFiles) -> None:
 
 
 def _make(family: str, files: ModelFiles) -> None:
-    global _family
+    global _family, _speller
     _family = make_family(family, files)
+    _speller = Speller(files, _family.max_length)
 
 
 def is_small(requests: list[Request]) -> bool:
@@ -175,51 +150,4 @@ def _chars(item: Item) -> int:
 
 
 def _prepare(requests: list[Request]) -> Outcome:
-    return prepare(_family, requests)
-
-
-def prepare(family: Family, requests: list[Request]) -> Outcome:
-    """Prepare jobs in as few calls as their options allow."""
-    errors: dict[int, InfinityError] = {}
-    groups: dict[str, list[int]] = {}
-    for place, request in enumerate(requests):
-        groups.setdefault(f"{request.task} {request.options}" if request.options else request.task, []).append(place)
-    prepared = [one for places in groups.values() for one in _prepare_group(family, requests, places, errors)]
-    return prepared, errors
-
-
-def _prepare_group(
-    family: Family, requests: list[Request], places: list[int], errors: dict[int, InfinityError]
-) -> list[Prepared]:
-    first = requests[places[0]]
-    try:
-        options = {name: value for name, value in first.options.items() if name != _TRUNCATE}
-        head = family.head(first.task, options)
-        items = [item for place in places for item in requests[place].items]
-        rows = family.prepare(head, items, options)
-        _check_length(rows, first.options, family.max_length)
-        return [Prepared(head, rows, places)]
-    except BaseException as error:  # whatever an item does to a tokenizer, a panic in Rust too, is that item's error
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        if len(places) > 1:
-            return [one for place in places for one in _prepare_group(family, requests, [place], errors)]
-        errors[places[0]] = _as_ours(error)
-        return []
-
-
-def _check_length(rows: Rows, options: dict[str, Any], most: int) -> None:
-    """Refuse items that were cut, where the request says that none may be."""
-    truncate, asked = options.get(_TRUNCATE, True), options.get("truncate_prompt_tokens", -1)
-    limit = f"the model's {most}" if asked in (None, -1) else f"the {asked}"
-    if not isinstance(truncate, bool):
-        raise InvalidInput(f"truncate must be true or false, not {truncate!r}", param=_TRUNCATE)
-    if not truncate and rows.truncated.any():
-        raise InvalidInput(f"is over {limit} tokens", item=int(rows.truncated.argmax()))
-
-
-def _as_ours(error: BaseException) -> InfinityError:
-    if isinstance(error, InfinityError):
-        return error
-    logger.error("preparing a job failed:\n%s", "".join(traceback.format_exception(error)))
-    return WorkerFailed(f"the job could not be prepared: {type(error).__name__}")
+    return prepare(_family, _speller, requests)

@@ -18,7 +18,8 @@ from infinity_pool.workers.held import Held, Unit, gather, size_of
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.interface import Engine, Family, Rows
 from infinity_pool.workers.meter import Meter
-from infinity_pool.workers.preprocess import Prepared, Preprocessor, Request
+from infinity_pool.workers.preparing import Answered, Prepared, Request
+from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.sharing import Unshared
 
 MOST_STARTS = 3
@@ -105,11 +106,18 @@ class Worker:
         requests = [Request(one.job.task, one.job.items, one.job.options) for one in held]
         started = time.perf_counter()
         prepared, errors = await self._preprocessor.prepare(requests, held[0].delivery.lane)
-        self._meter.prepared(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._meter.prepared(seconds)
+        for one in held:
+            one.prepared = seconds
         for place, error in errors.items():
             self._fail(held[place], error)
-        for one in prepared:
-            self._line_up(one, [held[place] for place in one.jobs])
+        for outcome in prepared:
+            jobs = [held[place] for place in outcome.jobs]
+            if isinstance(outcome, Prepared):
+                self._line_up(outcome, jobs)
+            else:
+                self._answer(outcome, jobs)
         self._some.set()
 
     def _line_up(self, prepared: Prepared, jobs: list[Held]) -> None:
@@ -124,6 +132,13 @@ class Worker:
             line = (prepared.head, held.job.id) if held.delivery.orphan else prepared.head
             self._batcher.add(held.delivery.lane, line, units)
             place = end
+
+    def _answer(self, answered: Answered, jobs: list[Held]) -> None:
+        """Settle jobs that need no network; while no batch runs, these are signs of life."""
+        for held, outputs, tokens in zip(jobs, answered.outputs, answered.tokens, strict=True):
+            if not held.settled:
+                self._settle(held, Result(held.job.id, outputs, tokens, times=held.times()))
+        self._meter.woke()
 
     async def _run_batches(self) -> None:
         """Form the next batch when the device has room for one, and not before."""
@@ -214,7 +229,10 @@ class Worker:
             return
         finally:
             self._meter.ended(time.perf_counter() - started)
-        self._meter.ran(units, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._meter.ran(units, seconds)
+        for held in {unit.held for unit in units}:
+            held.ran += seconds
         self._allowance.went_well()
         self._scatter(units, outputs)
         self._batcher.budget = self._allowance.now
@@ -250,7 +268,7 @@ class Worker:
         except InfinityError as error:
             self._fail(held, error)
             return
-        self._settle(held, Result(held.job.id, outputs, held.tokens, held.truncated))
+        self._settle(held, Result(held.job.id, outputs, held.tokens, held.truncated, held.times()))
 
     def _fail(self, held: Held, error: InfinityError) -> None:
         if not held.settled:

@@ -14,6 +14,7 @@ from infinity_pool.broker.messages import (
     Failure,
     Job,
     Result,
+    Times,
     decode_job,
     decode_replies,
     encode_job,
@@ -53,6 +54,24 @@ def test_arrays_of_different_shapes_survive_in_a_list() -> None:
 
     assert isinstance(reply, Result)
     assert [output.shape for output in reply.outputs] == [(2, 3), (5, 3)]
+
+
+@pytest.mark.parametrize("times", [Times(1.5, 0.25, 3.0), None])
+def test_times_survive_the_wire(times: Times | None) -> None:
+    [reply] = decode_replies(encode_replies([Result("1", [], 7, times=times)]))
+
+    assert isinstance(reply, Result)
+    assert reply.times == times
+
+
+@pytest.mark.parametrize("times", [{}, {"times": [1.0]}, {"times": "abc"}, {"times": ["a", "b", "c"]}])
+def test_times_that_are_not_said_or_said_otherwise_are_none(times: dict[str, Any]) -> None:
+    fields = {"job_id": "1", "outputs": [], "tokens": 7, "truncated": 0}
+
+    [reply] = decode_replies(msgpack.packb([fields | times]))
+
+    assert isinstance(reply, Result)
+    assert reply.times is None
 
 
 def test_an_error_survives_the_wire() -> None:

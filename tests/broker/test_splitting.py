@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infinity_pool.broker.messages import Result
+from infinity_pool.broker.messages import Result, Times
 from infinity_pool.broker.splitting import JOB_BYTES, JOB_ITEMS, JOB_TOKENS, Limits, join, split
 
 
@@ -60,6 +60,13 @@ def test_results_are_put_together_in_order() -> None:
     assert isinstance(whole.outputs, np.ndarray)
     assert whole.outputs.tolist() == [[1, 1], [2, 2], [2, 2]]
     assert (whole.tokens, whole.truncated) == (30, 3)
+
+
+def test_times_are_those_of_the_slowest_part() -> None:
+    times = [Times(1.0, 2.0, 3.0), None, Times(0.0, 1.0, 9.0)]
+
+    assert join([Result("1", [[1.0]], 1, 0, one) for one in times]).times == times[2]
+    assert join([Result("1", [[1.0]], 1), Result("2", [[1.0]], 1)]).times is None
 
 
 def test_outputs_that_are_lists_are_put_together_too() -> None:

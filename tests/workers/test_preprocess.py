@@ -13,9 +13,15 @@ from infinity_pool.broker.errors import InvalidInput, WorkerFailed
 from infinity_pool.broker.messages import Lane
 from infinity_pool.workers.families.dummy import Dummy
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.preprocess import Preprocessor, Request, is_small
+from infinity_pool.workers.preparing import Prepared, Request
+from infinity_pool.workers.preprocess import Preprocessor, is_small
 
 FILES = ModelFiles(Path(), {}, "dummy")
+
+
+def lengths_of(one: object) -> list[int]:
+    assert isinstance(one, Prepared)
+    return [int(length) for length in one.rows.lengths]
 
 
 ENDS_AT_ONCE = """
@@ -71,15 +77,15 @@ async def test_what_is_prepared_here_is_the_same(pool: Preprocessor) -> None:
     whole, _ = await pool.prepare(several)
     alone = [await pool.prepare([one]) for one in several]
 
-    lengths = [length for prepared, _ in alone for one in prepared for length in one.rows.lengths.tolist()]
-    assert whole[0].rows.lengths.tolist() == lengths
+    lengths = [length for prepared, _ in alone for one in prepared for length in lengths_of(one)]
+    assert lengths_of(whole[0]) == lengths
 
 
 async def test_jobs_alike_are_prepared_in_one_call(pool: Preprocessor) -> None:
     prepared, errors = await pool.prepare([texts("a" * 8, "b" * 12), texts("c" * 40)])
 
     [one] = prepared
-    assert one.rows.lengths.tolist() == [2, 3, 10]
+    assert lengths_of(one) == [2, 3, 10]
     assert one.jobs == [0, 1]
     assert errors == {}
 
@@ -130,7 +136,7 @@ async def test_a_process_that_dies_is_replaced_and_nothing_is_lost() -> None:
                 os.kill(child.pid, signal.SIGKILL)
         many = [texts(*["a" * 8] * 33)]  # too many to be prepared in passing
         outcomes = await asyncio.gather(*(pool.prepare(many) for _ in range(10)))
-        assert [one.rows.lengths.tolist() for prepared, _ in outcomes for one in prepared] == [[2] * 33] * 10
+        assert [lengths_of(one) for prepared, _ in outcomes for one in prepared] == [[2] * 33] * 10
     pool.close()
 
 
@@ -160,7 +166,8 @@ async def test_who_kills_processes_fails_alone_and_is_told_of_in_few_lines(caplo
 def test_a_worker_that_ends_at_once_leaves_nothing_to_remark(how: str, warnings: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(ENDS_AT_ONCE.replace("HOW", how))
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "PYTHONWARNINGS": warnings}
+    path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": warnings}
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode != 0
     assert done.stderr == ""

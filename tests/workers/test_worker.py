@@ -121,6 +121,24 @@ async def test_each_gets_its_own_whatever_it_is_batched_with(client: QueueClient
     assert len(running.engine.batches) < 199
 
 
+async def test_what_a_jobs_time_went_into_is_said(client: QueueClient, running: Running) -> None:
+    running.engine.seconds = 0.05
+    started = time.monotonic()
+
+    result = await client.submit("m", "embed", ["a", "b"])
+
+    assert result.times is not None
+    assert all(part >= 0 for part in result.times)
+    assert 50 <= result.times.ran <= sum(result.times) <= 1000 * (time.monotonic() - started) + 1
+
+
+async def test_tokens_of_a_model_without_a_tokenizer_are_refused(client: QueueClient, running: Running) -> None:
+    for task in ("tokenize", "decode"):
+        with pytest.raises(InvalidInput, match=f"cannot {task}"):
+            await client.submit("m", task, ["a"])
+    assert running.engine.entered == 0
+
+
 async def test_one_bad_item_fails_alone_and_its_neighbours_are_answered(client: QueueClient, running: Running) -> None:
     running.engine.seconds = 0.05  # so that those who come meanwhile share a batch
     texts = ["x" * n for n in range(1, 40)] + ["x" * POISON]
@@ -163,7 +181,7 @@ async def test_one_bad_job_in_a_take_fails_alone_in_preparation(client: QueueCli
         return_exceptions=True,
     )
 
-    assert [type(answer) for answer in answers[1:4]] == [InvalidInput] * 3
+    assert all(isinstance(answer, InvalidInput) for answer in answers[1:4])
     assert [getattr(answer, "param", None) for answer in answers[2:4]] == ["task", "dimensions"]
     assert not isinstance(answers[0], BaseException)
     assert not isinstance(answers[4], BaseException)

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _OPTIONS = ("dimensions", "normalize", "pooling", OPTION, *Prompts.OPTIONS, *CUTS)
 _PROMPTS_KEPT = 1024  # whose tokens are not counted again
 _RAW = "raw"  # the variant that leaves out the model's own Normalize
+_NONE = "none"  # the pooling that leaves the tokens' vectors as they are
 
 
 def serves(files: ModelFiles) -> Claim:
@@ -87,7 +88,11 @@ def _default_steps(files: ModelFiles, facts: dict[str, Any]) -> list[Step]:
 
 
 class SentenceTransformer(Family):
-    """Texts in, one vector each out: equal to sentence-transformers' `encode`."""
+    """
+    Texts in, one vector each out: equal to sentence-transformers' `encode`.
+
+    With the pooling "none" it is a matrix [tokens, hidden] each, as with `output_value="token_embeddings"`.
+    """
 
     tasks: tuple[str, ...] = ("embed",)
     auto_class: str = "AutoModel"
@@ -103,6 +108,7 @@ class SentenceTransformer(Family):
         self.max_chars = self._tokenizer.max_chars
         self._prompts = Prompts(facts)
         self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
+        self._hidden_size: int = facts["hidden_size"]
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)
         self._formats = NumberFormats(files, self.dimensions)
         self._count_prompt = lru_cache(_PROMPTS_KEPT)(self._tokens_of_prompt)
@@ -114,11 +120,12 @@ class SentenceTransformer(Family):
             return Head(task)
         check_names(options, _OPTIONS)
         pooling = self._pooling(options)
-        count_of(options, "dimensions", min(self.dimensions, self._steps.width_by(pooling)))
+        width = self._hidden_size if pooling == _NONE else min(self.dimensions, self._steps.width_by(pooling))
+        count_of(options, "dimensions", width)
         self._prompts.choose(options)
         self._tokenizer.cut(options)
         normalize = flag_of(options, "normalize")
-        raw = normalize is False and self._steps.normalizes
+        raw = normalize is False and self._steps.normalizes and pooling != _NONE
         changed = [] if normalize in (None, self._steps.normalizes) else ["normalize"]
         self._formats.check(options, *changed, *(["pooling"] if pooling else []))
         return Head(task, variant=f"{_RAW} {pooling}".strip() if raw else pooling)
@@ -139,6 +146,8 @@ class SentenceTransformer(Family):
         """Pad to the longest, on the right, whatever the tokenizer would: no token looks there, and positions stay."""
         mask = mask_of(rows)
         batch = text_batch(rows, mask, self.inputs, self._tokenizer.pad_id)
+        if _NONE in rows[0].fixed:
+            return batch | {_NONE: mask}
         prompts = None
         if not self._steps.includes_prompt:
             prompts = np.concatenate([part.fixed["prompt_length"] for part in rows])
@@ -146,25 +155,39 @@ class SentenceTransformer(Family):
         return batch | marks | pooling_arrays(_modes(rows[0].fixed) or self._steps.modes, mask, prompts)
 
     def reduce(self, output: Any, batch: Any) -> Any:
-        """Pool, and run the modules that follow: [n, length, hidden] to [n, width]."""
+        """Pool, and run the modules that follow: [n, length, hidden] to [n, width]; or leave it as it is."""
+        if _NONE in batch:
+            return output
         return self._steps.run(output, batch, _modes(batch), normalize=_RAW not in batch)
 
-    def finish(self, head: Head, outputs: Array, options: dict[str, Any]) -> Array:
+    def split(self, outputs: Array, batch: Batch) -> Array | list[Any]:
+        """Give each item its vector, or those of its tokens."""
+        if _NONE not in batch:
+            return outputs
+        return [matrix[kept] for matrix, kept in zip(outputs, batch[_NONE], strict=True)]
+
+    def finish(self, head: Head, outputs: Any, options: dict[str, Any]) -> Array | list[Any]:
         """Cut vectors to `dimensions`, make what was normalised, or is to be, of length 1 again, and quantise."""
+        if head.variant == _NONE:
+            return [self._finish_tokens(matrix, options) for matrix in outputs]
         width = options.get("dimensions") or self.dimensions
         cut = outputs[:, :width]
         wanted = options.get("normalize")
         again = self._steps.normalizes and _RAW not in head.variant.split() and options.get("dimensions")
         return self._formats.apply(np.asarray(unit(cut)) if wanted or again else cut, options)
 
+    def _finish_tokens(self, matrix: Array, options: Options) -> Array:
+        cut = matrix[:, : options.get("dimensions") or self._hidden_size]
+        return self._formats.apply(np.asarray(unit(cut)) if options.get("normalize") else cut, options)
+
     def _pooling(self, options: Options) -> str:
         """Give the pooling that was asked for in place of the model's own, else nothing."""
         mode = options.get("pooling")
         if mode is None or self._steps.modes == [mode]:
             return ""
-        if mode not in MODES:
-            raise InvalidInput(f"pooling must be one of {', '.join(MODES)}, not {mode!r}", param="pooling")
-        if not self._steps.may_pool_by_one or self.auto_class == NETWORK:
+        if mode not in (*MODES, _NONE):
+            raise InvalidInput(f"pooling must be one of {', '.join(MODES)}, {_NONE}, not {mode!r}", param="pooling")
+        if not (self._steps.may_pool_by_one or mode == _NONE) or self.auto_class == NETWORK:
             raise InvalidInput("this model's vectors come from its own pooling alone", param="pooling")
         return str(mode)
 

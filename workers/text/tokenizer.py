@@ -175,11 +175,7 @@ def _not_text(texts: Sequence[Any], first: int = 0) -> InvalidInput:
 
 
 def _fast(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
-    from tokenizers import Tokenizer as Backend
-
-    backend = Backend.from_file(str(files.described / _BACKEND))
-    backend.encode_special_tokens = facts["split_special_tokens"]
-    backend.no_padding()
+    backend = read_backend(files.described, facts)
     encode_batch = partial(backend.encode_batch_fast, add_special_tokens=special)
     current: Cut | None = None
 
@@ -188,9 +184,20 @@ def _fast(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
         if cut != current:
             backend.enable_truncation(cut.length, direction="left" if cut.left else "right")
             current = cut
-        return encode_batch(texts)
+        encodings: Sequence[_Encoding] = encode_batch(texts)
+        return encodings
 
     return encode
+
+
+def read_backend(folder: Path, facts: dict[str, Any]) -> Any:
+    """Give the `tokenizers` library's tokenizer that `save` wrote to a folder, which pads nothing."""
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_file(str(folder / _BACKEND))
+    backend.encode_special_tokens = facts["split_special_tokens"]
+    backend.no_padding()
+    return backend
 
 
 class _Shortened(NamedTuple):
@@ -274,7 +281,13 @@ def save_backend(file: Path, folder: Path) -> int | None:
 
 def saved_options(folder: Path) -> dict[str, Any]:
     """Give the options that a tokenizer was made with which `save` wrote to a folder."""
-    return dict(json.loads((folder / _FACTS).read_text())["options"])
+    return dict(saved_facts(folder)["options"])
+
+
+def saved_facts(folder: Path) -> dict[str, Any]:
+    """Give what was written down of a tokenizer; nothing where there is none."""
+    file = folder / _FACTS
+    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 def load(files: ModelFiles, options: dict[str, Any]) -> Any:

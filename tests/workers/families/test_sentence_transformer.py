@@ -15,7 +15,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.models.loading import LoadedModel
 from tests.tiny_models import ARCHITECTURES, POSITIONS, WIDTH, pooling, save_modules, save_network
-from tests.workers.conftest import embed, load_here
+from tests.workers.conftest import embed, load_here, run
 
 TEXTS = [
     "hello world",
@@ -206,6 +206,21 @@ def test_minilm(minilm: LoadedModel) -> None:
 
     np.testing.assert_allclose(embed(minilm.family, minilm.engine, TEXTS), expected, atol=1e-5)
     assert (minilm.family.dimensions, minilm.family.max_length) == (384, 256)
+
+
+def test_vectors_of_tokens(minilm: LoadedModel) -> None:
+    folder = minilm.files.path
+    expected = SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode(
+        TEXTS, output_value="token_embeddings"
+    )
+
+    matrices = run(minilm.family, minilm.engine, "embed", TEXTS, pooling="none")
+    narrow = run(minilm.family, minilm.engine, "embed", TEXTS, pooling="none", normalize=True, dimensions=8)
+
+    for matrix, short, tokens in zip(matrices, narrow, expected, strict=True):
+        np.testing.assert_allclose(matrix, tokens.numpy(), atol=1e-5)
+        cut = matrix[:, :8]
+        np.testing.assert_allclose(short, cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=1e-5)
 
 
 def test_dimensions_are_cut_and_normalised_again(minilm: LoadedModel) -> None:
