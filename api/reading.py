@@ -1,12 +1,12 @@
 """Reads a request: its body, checked field by field, and its headers."""
 
 import asyncio
-import re
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from infinity_pool.api.counting import LARGE, check_values
 from infinity_pool.api.forms import FORM, check_origin, fields_of
 from infinity_pool.api.token_ids import take_out
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
@@ -15,8 +15,6 @@ from infinity_pool.broker.messages import LANES, Lane
 LANE_HEADER = "X-Infinity-Lane"
 
 _JSON = "application/json"
-_LARGE = 2**20  # bytes
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 Truncate = bool | None
 """False refuses items that are over the model's limit, which are cut without it."""
@@ -63,8 +61,8 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> Any
         if is_form:
             fields = await fields_of(data, request.headers["Content-Type"], kind.files)
             return kind.model_validate(fields, strict=False)
-        rest, ids = await take_out(data) if len(data) > _LARGE else (data, None)
-        _check_shape(rest)
+        rest, ids = await take_out(data) if len(data) > LARGE else (data, None)
+        await check_values(rest)
         return kind.model_validate_json(rest, context={"ids": ids})
     except ValidationError as error:
         raise _explained(error) from None
@@ -104,15 +102,6 @@ def _check_length(request: web.Request) -> None:
     length = request.content_length
     if length is not None and length > request.client_max_size:
         raise web.HTTPRequestEntityTooLarge(max_size=request.client_max_size, actual_size=length)
-
-
-def _check_shape(data: bytes) -> None:
-    """Refuse a large body that is not mostly text: parsed, its values would take a hundred times its bytes."""
-    if len(data) <= _LARGE:
-        return
-    quotes = data.count(b'"') - data.count(b'\\"')
-    if quotes > _LARGE or len(_STRING.sub(b"", data)) > _LARGE:
-        raise InvalidInput("the body holds too many values")
 
 
 def _explained(error: ValidationError) -> InvalidInput:

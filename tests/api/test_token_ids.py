@@ -76,3 +76,15 @@ async def test_a_great_many() -> None:
     _, ids = await take_out(json.dumps({"input": source.tolist()}).encode())
 
     np.testing.assert_array_equal(np.stack(ids or []), source)
+
+
+async def test_one_long_row_is_read_in_pieces() -> None:
+    source = np.random.default_rng(0).integers(0, 100_000, 50_000)
+
+    _, ids = await take_out(json.dumps({"input": source.tolist()}).encode())
+    assert ids is not None
+    np.testing.assert_array_equal(ids[0], source)
+
+    with pytest.raises(InvalidInput):
+        await take_out(json.dumps({"input": source.tolist()}).replace("]", ",]").encode())
+    assert await take_out(body := json.dumps({"input": [*source.tolist(), "a"]}).encode()) == (body, None)
