@@ -48,20 +48,20 @@ def _outer(settings: ApiSettings) -> list[Middleware]:
 
 
 def _routes(prefix: str) -> list[web.RouteDef]:
-    """Give the routes of every file in routes/, and, below the prefix, those that are not below /v1."""
+    """Give the routes of every file in routes/, and, below the prefix, also over others, those of no version."""
     names = [file.name for file in pkgutil.iter_modules(routes.__path__)]
     modules = [importlib.import_module(f"{routes.__name__}.{name}") for name in names]
     found = [route for module in modules for route in module.routes]
-    there = {(route.method, route.path) for route in found}
-    below = [_at(f"/{prefix}{route.path}", route) for route in found if prefix and not _in_v1(route.path)]
-    return found + [route for route in below if (route.method, route.path) not in there]
+    below = [_at(f"/{prefix}{route.path}", route) for route in found if prefix and not _in_version(route.path)]
+    taken = {(route.method, route.path) for route in below}
+    return below + [route for route in found if (route.method, route.path) not in taken]
 
 
 def _at(path: str, route: web.RouteDef) -> web.RouteDef:
     return web.RouteDef(route.method, path, route.handler, dict(route.kwargs))
 
 
-def _in_v1(path: str) -> bool:
+def _in_version(path: str) -> bool:
     return path.startswith(("/v1/", "/v2/"))
 
 

@@ -155,7 +155,7 @@ def naming_items(param: str) -> Iterator[None]:
     except InvalidInput as error:
         if error.item is None:
             raise
-        if (error.param, param) == ("query", "documents"):
+        if error.param == "query" and param in ("documents", "texts"):
             raise type(error)(error.message, param="query") from error
         raise type(error)(error.message, param=param, item=error.item) from error
 

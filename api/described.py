@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
@@ -32,7 +34,8 @@ class Description:
     A handler's part of the OpenAPI document.
 
     `takes` is its body and `query` its query's fields, `gives` the type of its JSON, or the media type of what it
-    answers else. `also` are statuses whose answers are not errors of the dialect, by the type of their JSON.
+    answers else. `also` are statuses whose answers are not errors of the dialect, by the type of their JSON; `others`
+    are dialects that errors may be told in by `speak`.
     """
 
     gives: Any
@@ -41,6 +44,12 @@ class Description:
     also: tuple[tuple[int, Any], ...] = ()
     uploads: bool = False
     dialect: Dialect = openai
+    others: tuple[Dialect, ...] = ()
+
+    @property
+    def error(self) -> Any:
+        """The type of its errors."""
+        return reduce(or_, (one.ErrorAnswer for one in (self.dialect, *self.others)))
 
 
 _PLAIN = Description(gives=None)

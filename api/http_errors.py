@@ -14,9 +14,10 @@ _BY_STATUS: dict[int, type[InfinityError]] = {502: Unavailable, 503: Unavailable
 def error_of(status: int, headers: Mapping[str, str], data: bytes) -> InfinityError:
     """Make the error that an answer tells of; one from something before the server is told by its status."""
     try:
-        told = orjson.loads(data)["error"]
+        answer = orjson.loads(data)
+        told = answer.get("error", answer)  # Cohere's errors, at /v1/rerank, are flat
         code, message, param = str(told["code"]), str(told["message"]), told["param"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         code, message, param = "", f"HTTP status {status}", None
     kind = BY_CODE.get(code) or _BY_STATUS.get(status, InvalidInput if status < 500 else InfinityError)
     item = None

@@ -75,7 +75,7 @@ def _types(one: Operation) -> Iterator[tuple[Any, JsonSchemaMode]]:
     for kind in (description.takes, description.query):
         if kind is not None:
             yield kind, "validation"
-    for given in (description.gives, *(kind for _, kind in description.also), description.dialect.ErrorAnswer):
+    for given in (description.gives, *(kind for _, kind in description.also), description.error):
         if not isinstance(given, str):
             yield given, "serialization"
 
@@ -134,7 +134,7 @@ def _responses(one: Operation, schemas: Mapping[Any, Json]) -> Json:
     for status, kind in description.also:
         responses[str(status)] = _answer(HTTPStatus(status).phrase, kind, schemas)
     for status in _statuses(one):
-        error = _answer(HTTPStatus(status).phrase, description.dialect.ErrorAnswer, schemas)
+        error = _answer(HTTPStatus(status).phrase, description.error, schemas)
         responses.setdefault(str(status), error | ({"headers": _WAIT} if status in (429, 503) else {}))
     return dict(sorted(responses.items()))
 

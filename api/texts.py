@@ -24,6 +24,9 @@ def _or_ids(value: Any, texts: ValidatorFunctionWrapHandler, info: ValidationInf
     return checked
 
 
+ListOfTexts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
+"""A list of texts."""
+
 Texts = Annotated[
     list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_as_list, json_schema_input_type=str | list[str])
 ]

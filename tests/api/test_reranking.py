@@ -146,10 +146,13 @@ async def test_raw_scores(ask: Ask, expected: list[float]) -> None:
         ({"top_n": "2"}, "top_n"),
         ({"documents": []}, "documents"),
         ({"documents": "one"}, "documents"),
-        ({"documents": [{"text": "a"}]}, "documents[0]"),
+        ({"documents": ["a", {"title": "a"}]}, "documents[1]"),
+        ({"documents": ["a", 1]}, "documents[1]"),
+        ({"documents": None}, "documents"),
+        ({"rank_fields": []}, "rank_fields"),
+        ({"max_tokens_per_doc": 3}, "max_tokens_per_doc"),
         ({"documents": ["a"] * 2049}, "documents"),
         ({"query": None}, "query"),
-        ({"query": "word " * 600}, "query"),
         ({"query": "x" * 50_000, "documents": ["a"] * 100}, "query"),
         ({"return_documents": "yes"}, "return_documents"),
         ({"raw_scores": 1}, "raw_scores"),
@@ -164,6 +167,12 @@ async def test_what_cannot_be_reranked(changed: dict[str, Any], param: str, ask:
     status, answer = await ask("/rerank", **body)
 
     assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, param, "invalid_input")
+
+
+async def test_a_query_that_leaves_no_room(ask: Ask) -> None:
+    status, answer = await ask("/rerank", model="reranker", query="word " * 600, documents=DOCUMENTS)
+
+    assert (status, answer["error"]["param"], answer["error"]["code"]) == (422, "query", "unprocessable")
 
 
 async def test_what_a_reranker_cannot_do(ask: Ask) -> None:
