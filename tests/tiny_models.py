@@ -177,12 +177,40 @@ def _qwen3() -> tuple[Any, Any]:
     return transformers.Qwen3Model(_config(transformers.Qwen3Config, tokenizer, **more)), tokenizer
 
 
+def _qwen2() -> tuple[Any, Any]:
+    _, tokenizer = _qwen3()
+    more = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    return transformers.Qwen2Model(_config(transformers.Qwen2Config, tokenizer, **more)), tokenizer
+
+
+def _deberta_v2() -> tuple[Any, Any]:
+    tokenizer = transformers.DebertaV2Tokenizer(vocab=_unigram("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"))
+    more = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+    buckets = {"position_buckets": 16, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+    config = _config(transformers.DebertaV2Config, tokenizer, pooler_hidden_size=WIDTH, **more, **buckets)
+    return transformers.DebertaV2Model(config), tokenizer
+
+
+def _nomic_bert() -> tuple[Any, Any]:
+    _, tokenizer = _bert()
+    return transformers.NomicBertModel(_config(transformers.NomicBertConfig, tokenizer, head_dim=16)), tokenizer
+
+
+def _gte() -> tuple[Any, Any]:
+    _, tokenizer = _xlm_roberta()
+    return transformers.GteModel(_config(transformers.GteConfig, tokenizer)), tokenizer
+
+
 ARCHITECTURES: dict[str, Builder] = {
     "bert": _bert,
+    "deberta_v2": _deberta_v2,
     "distilbert": _distilbert,
     "gemma3": _gemma3,
+    "gte": _gte,
     "modernbert": _modernbert,
     "mpnet": _mpnet,
+    "nomic_bert": _nomic_bert,
+    "qwen2": _qwen2,
     "qwen3": _qwen3,
     "roberta": _roberta,
     "xlm_roberta": _xlm_roberta,
@@ -232,8 +260,9 @@ def _unigram(*special: str) -> list[tuple[str, float]]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    unknown = next(token for token in special if "unk" in token.lower())
     trainer = trainers.UnigramTrainer(
-        vocab_size=400, special_tokens=list(special), show_progress=False, unk_token="<unk>"
+        vocab_size=400, special_tokens=list(special), show_progress=False, unk_token=unknown
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
     return [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]

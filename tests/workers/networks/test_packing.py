@@ -20,7 +20,7 @@ from tests.workers.families.test_causal_reranker import save_causal_reranker
 from tests.workers.families.test_sentence_transformer import TEXTS, reference
 from tests.workers.families.test_splade import save_sparse_encoder
 
-PACKED = sorted(ARCHITECTURES.keys() - {"mpnet"})
+PACKED = sorted(ARCHITECTURES.keys() - {"deberta_v2", "mpnet"})
 PAIRS = [["a query", "a document " * count] for count in (1, 9, 3, 20)]
 
 
@@ -99,10 +99,11 @@ def test_vectors_of_tokens_are_put_back_in_their_places(tmp_path: Path) -> None:
     ("save", "why"),
     [
         (lambda folder: save_encoder("mpnet", folder, "mean"), "its attention is its own"),
+        (lambda folder: save_encoder("deberta_v2", folder, "mean"), "its attention is its own"),
         (save_pylate, "its family reads what is not attended to"),
         (save_sparse_encoder, "its head runs on every token"),
     ],
-    ids=["relative positions", "query expansion", "a head on every token"],
+    ids=["relative positions", "disentangled attention", "query expansion", "a head on every token"],
 )
 def test_what_cannot_be_packed_says_why(save: Any, why: str, tmp_path: Path) -> None:
     family, engine = load(save(tmp_path))
