@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _DUMMY = "dummy"
 _PLAIN = "float32"  # of embeddings; a model that gives none refuses any other
-_MADE_SINCE = 5  # to be raised when what is made of a model changes
+_MADE_SINCE = 6  # to be raised when what is made of a model changes
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ PREFIX = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
 SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 TASK = "Given a web search query, retrieve relevant passages that answer the query"
 LIMIT = 300
+LIMITS = {"qwen3": LIMIT, "qwen2": 600}
 PAIRS = [
     ["What is the capital of France?", "Paris is the capital of France."],
     ["a cat", ""],
@@ -32,17 +33,17 @@ PAIRS = [
 ]
 
 
-def save_causal_reranker(folder: Path) -> Path:
+def save_causal_reranker(folder: Path, kind: str = "qwen3") -> Path:
     """Write a tiny language model whose name says that it reranks, and whose tokenizer adds nothing to a text."""
     place = folder / "tiny-Reranker"
     torch.manual_seed(0)
-    network, tokenizer = ARCHITECTURES["qwen3"]()
+    network, tokenizer = ARCHITECTURES[kind]()
     tokenizer.add_tokens(["yes", "no"])
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    tokenizer.model_max_length = LIMIT
-    network.config.vocab_size, network.config.max_position_embeddings = len(tokenizer), 512
+    tokenizer.model_max_length = LIMITS[kind]
+    network.config.vocab_size, network.config.max_position_embeddings = len(tokenizer), 1024
     network.config.tie_word_embeddings = True
-    causal = transformers.Qwen3ForCausalLM(network.config)
+    causal = transformers.AutoModelForCausalLM.from_config(network.config)
     for weights in causal.parameters():
         if weights.dim() == 2:
             torch.nn.init.normal_(weights, std=0.15)
@@ -123,3 +124,51 @@ def test_which_are_rerankers(folder: Path) -> None:
     assert detect(locate(ModelSettings(model=str(folder)), ignore_progress)) == "causal_reranker"
     other = folder.rename(folder.parent / "tiny-language-model")
     assert detect(locate(ModelSettings(model=str(other)), ignore_progress)) == "sentence_transformer"
+
+
+MXBAI_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+MXBAI_TASK = (
+    "You are a search relevance expert who evaluates how well documents match search queries. For each query-document "
+    "pair, carefully analyze the semantic relationship between them, then provide your binary relevance judgment "
+    "(0 for not relevant, 1 for relevant).\nRelevance:"
+)
+
+
+def mxbai_reference(folder: Path, instruction: str = "") -> Array:
+    """Score the pairs as mxbai-rerank-v2's card does: each part tokenized by itself, the difference of two logits."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def ids(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    before = ids(f"<|im_start|>system\n{MXBAI_SYSTEM}<|im_end|>\n<|im_start|>user\n")
+    after = ids("\n") + ids(MXBAI_TASK) + ids("<|im_end|>\n<|im_start|>assistant\n")
+    scores = []
+    for query, document in PAIRS:
+        asked = f"instruction: {instruction}\nquery: {query}" if instruction else f"query: {query}"
+        pair = (ids(asked) + ids("\n") + ids(f"document: {document}"))[: LIMITS["qwen2"] - len(before) - len(after)]
+        with torch.no_grad():
+            logits = network(torch.tensor([before + pair + after])).logits[0, -1]
+        scores.append(float(logits[ids("1")[0]] - logits[ids("0")[0]]))
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_the_recipe_of_mxbai(engine: str, tmp_path: Path) -> None:
+    folder = save_causal_reranker(tmp_path, "qwen2")
+    family, loaded = load_here(folder, engine)
+    expected = mxbai_reference(folder)
+
+    assert family.max_length == LIMITS["qwen2"]
+    assert np.ptp(expected) > 0.02
+    np.testing.assert_allclose(run(family, loaded, "rerank", PAIRS), expected, atol=1e-4)
+    alone = np.concatenate([run(family, loaded, "rerank", [pair]) for pair in PAIRS])
+    np.testing.assert_allclose(alone, expected, atol=1e-4)
+    own = run(family, loaded, "rerank", PAIRS, instruction="Find cats")
+    np.testing.assert_allclose(own, mxbai_reference(folder, "Find cats"), atol=1e-4)
+    rows = family.prepare(family.head("rerank", {}), PAIRS, {})
+    assert rows.truncated.tolist() == [False, False, True, False]
+    assert rows.lengths.max() == LIMITS["qwen2"]
+    with pytest.raises(InvalidInput, match="leaves no room"):
+        family.prepare(family.head("rerank", {}), [["word " * 900, "a"]], {})
