@@ -1,5 +1,6 @@
 """Puts the HTTP application together."""
 
+import asyncio
 import importlib
 import pkgutil
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from infinity_pool.api.proxies import Proxies
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.client import QueueClient
+from infinity_pool.broker.memory import stay_small
 from infinity_pool.broker.outbox import QueueLimits
 
 
@@ -30,6 +32,7 @@ def make_app(settings: ApiSettings) -> web.Application:
     app = web.Application(middlewares=[*_outer(settings), door.answer, *inner], client_max_size=settings.max_body)
     app[SETTINGS] = settings
     app[METRICS] = metrics
+    app.cleanup_ctx.append(_memory)
     app.cleanup_ctx.append(_fetcher)
     app.cleanup_ctx.append(_queue)
     app.on_shutdown.append(door.close)
@@ -63,6 +66,12 @@ def _at(path: str, route: web.RouteDef) -> web.RouteDef:
 
 def _in_version(path: str) -> bool:
     return path.startswith(("/v1/", "/v2/"))
+
+
+async def _memory(app: web.Application) -> AsyncIterator[None]:
+    staying_small = asyncio.create_task(stay_small(), name="memory")
+    yield
+    staying_small.cancel()
 
 
 async def _fetcher(app: web.Application) -> AsyncIterator[None]:

@@ -1,7 +1,6 @@
 """What a model needs of a device's memory, what there is of it, and a worker's limit."""
 
 import asyncio
-import ctypes
 import itertools
 import logging
 import multiprocessing
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.memory import give_back_unused
 from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.files.content import file_names, network_weights
 from infinity_pool.workers.interface import ModelFiles
@@ -98,12 +98,6 @@ def free_memory(device: str, engine: str = "") -> int | None:
         return int(_torch().cuda.mem_get_info(device)[0]) if engine == "torch" else _ask_driver(device)
     found = [free for free in (_free_here(), _free_in_cgroup()) if free is not None]
     return min(found) if kind_of(device) == "cpu" and found else None
-
-
-def give_back_unused() -> None:
-    """Have glibc return what loading and warming up have freed; other systems do so by themselves."""
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
 
 
 class Guard:

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from infinity_pool.broker.connection import connect, end, is_outage, through_outages
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.memory import give_back_unused
 from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.deadman import Deadman
@@ -22,7 +23,7 @@ from infinity_pool.workers.devices import expand
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
 from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
-from infinity_pool.workers.memory import EXIT_OVER_LIMIT, Guard, give_back_unused, require_within
+from infinity_pool.workers.memory import EXIT_OVER_LIMIT, Guard, require_within
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor

@@ -1,6 +1,7 @@
 """The process: what it weighs, how it starts and how it ends."""
 
 import asyncio
+import io
 import json
 import signal
 import socket
@@ -46,6 +47,21 @@ async def test_it_stays_small(own: Api, api: Api) -> None:
                 assert len((await response.json())["data"]) == 2000
 
     assert psutil.Process(own.process.pid).memory_info().rss < 120e6
+
+
+async def test_what_a_long_body_needed_is_given_back(own: Api, api: Api) -> None:
+    process = psutil.Process(own.process.pid)
+    before = process.memory_info().rss
+    body = json.dumps({"model": "m", "input": ["some words and more " * 1300] * 2048})  # 53 MB
+    async with aiohttp.ClientSession(own.url, headers=JSON) as session:
+        for _ in range(2):
+            async with session.post("/v1/embeddings", data=io.BytesIO(body.encode())) as response:
+                assert response.status == 200
+
+    async def small() -> bool:
+        return process.memory_info().rss < before + 30e6
+
+    await until(small)
 
 
 def test_no_model_library_is_loaded() -> None:

@@ -1,0 +1,35 @@
+"""The memory of this process: how much it has, and returning what it no longer uses."""
+
+import asyncio
+import ctypes
+import resource
+import sys
+from pathlib import Path
+
+_STATM = Path("/proc/self/statm")
+_LOOK = 5.0  # s between two looks
+_GROWN = 16 * 2**20  # bytes; less is not worth the milliseconds that returning it takes
+
+
+def give_back_unused() -> None:
+    """Have glibc return what was freed between other things; other systems do so by themselves."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
+async def stay_small() -> None:
+    """Return what is no longer used whenever this process has grown, as long bodies make it."""
+    least = _resident()
+    while True:
+        await asyncio.sleep(_LOOK)
+        if _resident() > least + _GROWN:
+            await asyncio.to_thread(give_back_unused)
+            least = _resident()
+
+
+def _resident() -> int:
+    """Give the bytes that this process has in memory; 0 where that is not to be read, and nothing to be returned."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except FileNotFoundError:
+        return 0
