@@ -194,6 +194,8 @@ class Engine(Protocol):
 
     device: str
     dtype: str
+    cosine: float | None = None
+    """The least to its own float32 of some texts' outputs, where loading measured it."""
 
     def run(self, batch: Batch, reduce: Reduce) -> Array:
         """Run one batch and give its reduced output as a numpy array, float32, first axis the items."""

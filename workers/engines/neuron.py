@@ -69,7 +69,7 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     return NeuronEngine(programs, family)
 
 
-class NeuronEngine:
+class NeuronEngine(Engine):
     """Programs of one network, by the length of their texts."""
 
     device = "neuron"

@@ -133,7 +133,7 @@ def _opened(
     return OnnxEngine(opened, family.feed, runtime.dtype)
 
 
-class OnnxEngine:
+class OnnxEngine(Engine):
     """A network's graphs in ONNX Runtime; `device` says what really runs them."""
 
     def __init__(self, graphs: Sequence[OnnxGraph], feed: Callable[[Batch], Batch], dtype: str) -> None:

@@ -45,7 +45,10 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     if dtype == float8.NAME:
         float8.refuse_without(device)
     kind = _dtype(device, dtype)
+    whole = _whole(files, family) if kind_of(device) == "cpu" and kind is not torch.float32 else None
     engine = TorchEngine(load_network(files, family.auto_class, kind).to(device), family, device, kind)
+    if whole is not None:
+        engine.compare(whole)
     if dtype == float8.NAME:
         engine.quantise(dynamic=True)
     if kind_of(device) == "cuda":
@@ -56,7 +59,12 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     return engine
 
 
-class TorchEngine:
+def _whole(files: ModelFiles, family: Family) -> list[Array]:
+    """Give some texts' outputs in float32; for CPUs, where half precision is an exception."""
+    return TorchEngine(load_network(files, family.auto_class, torch.float32), family, "cpu", torch.float32).probe()
+
+
+class TorchEngine(Engine):
     """
     A network of transformers on one device; several threads may run batches, whose copies then overlap.
 
@@ -68,6 +76,7 @@ class TorchEngine:
         self.device = _shown(device)
         self.dtype = str(dtype).removeprefix("torch.")
         self.layout = "padded"
+        self.cosine: float | None = None
         self._network = network
         self._family = family
         self._call: Callable[..., Any] = family.call
@@ -101,11 +110,20 @@ class TorchEngine:
         if kind_of(self.device) == "cuda":
             torch.cuda.empty_cache()
 
+    def probe(self) -> list[Array]:
+        """Give some texts' outputs, by which one way to run a network is compared with another."""
+        return outputs(self, probe_batches(self._family), self._family)
+
+    def compare(self, whole: list[Array]) -> None:
+        """Say how near it comes to outputs in float32."""
+        self.cosine = least_cosine(self.probe(), whole)
+        _log.info("%s: the cosine of its outputs to those in float32 is at least %.6f", self.dtype, self.cosine)
+
     def quantise(self, dynamic: bool) -> None:
         """Make the weights float8; raises InvalidInput if they stay too large, or outputs come too far from before."""
-        before = self._probe()
+        before = self.probe()
         float8.quantise(self._network, dynamic)
-        cosine = least_cosine(self._probe(), before)
+        self.cosine = cosine = least_cosine(self.probe(), before)
         if not cosine >= float8.LEAST_COSINE:
             wanted = f"where {float8.LEAST_COSINE} is wanted"
             raise InvalidInput(f"in float8 its cosine to {self.dtype} is {cosine:.4f}, {wanted}", param="dtype")
@@ -126,7 +144,7 @@ class TorchEngine:
 
     def pack(self, attention: str) -> bool:
         """Run batches without padding, with that attention, if this gives what padded ones give; else say why not."""
-        before = self._probe()
+        before = self.probe()
         try:
             packing = self._packing = Packing(self._network, attention)
         except _REFUSED as error:
@@ -141,7 +159,7 @@ class TorchEngine:
 
     def compile(self, backend: Any = "inductor") -> None:
         """Compile the network for any shape, now; raises InvalidInput if torch cannot, or it gives something else."""
-        before = self._probe()
+        before = self.probe()
 
         def compiler(function: Callable[..., Any]) -> Callable[..., Any]:
             compiled: Callable[..., Any] = torch.compile(function, dynamic=True, backend=backend)
@@ -155,7 +173,7 @@ class TorchEngine:
             raise InvalidInput(f"this model cannot be compiled: {fault}", param="compile")
 
     def _attend(self, attention: str) -> None:
-        before, usual = self._probe(), self.attention
+        before, usual = self.probe(), self.attention
         try:
             self._network.set_attn_implementation(attention)
             fault = self._fault(before)
@@ -177,13 +195,10 @@ class TorchEngine:
         output = self._call(self._network, inputs)
         return self._transfer.to_host(reduce(output.float(), tensors).float())
 
-    def _probe(self) -> list[Array]:
-        return outputs(self, probe_batches(self._family), self._family)
-
     def _fault(self, before: list[Array]) -> str:
         """Say in what the way it runs now differs from before; empty if it does not."""
         try:
-            cosine = least_cosine(self._probe(), before)
+            cosine = least_cosine(self.probe(), before)
         except (DeviceLost, OutOfMemory):
             raise
         except Exception as error:  # noqa: BLE001 - kernels and compilers fail in ways of their own

@@ -44,7 +44,7 @@ def load(files: ModelFiles, family: Family, device: str, dtype: str) -> Engine:
     return TpuEngine(load_network(files, family.auto_class, _DTYPES[dtype]), family, _DTYPES[dtype])
 
 
-class TpuEngine:
+class TpuEngine(Engine):
     """A network of transformers on one TPU."""
 
     device = "tpu"

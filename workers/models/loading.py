@@ -47,7 +47,7 @@ class LoadedModel:
     A model on its device.
 
     `files` can be pickled and is what preprocessing processes make their family of. Workers whose `fingerprint` is the
-    same give the same vectors. `cosine` is the least to its own float32 of some texts' outputs, where int8 was made.
+    same give the same vectors. `cosine` is the least to its own float32 of some texts' outputs, where it was measured.
     """
 
     files: ModelFiles
@@ -112,7 +112,7 @@ def _load(prepared: "_Prepared", settings: ModelSettings, device: str, progress:
         parts.append(engine_name)
     if files.ranges.is_file():  # which what is answered as int8 depends on
         parts.append(hashlib.sha256(files.ranges.read_bytes()).hexdigest())
-    cosine = files.extra.get(engine_name, {}).get("cosine")
+    cosine = engine.cosine or files.extra.get(engine_name, {}).get("cosine")
     return LoadedModel(files, family_name, family, engine_name, engine, key_of(*parts), cosine)
 
 

@@ -39,6 +39,9 @@ def test_half_precision_is_near_and_says_so(dtype: str, folder: Path) -> None:
     assert (whole.dtype, half.dtype) == ("float32", dtype)
     assert vectors.dtype == np.float32
     assert (vectors * embed(family, whole, TEXTS)).sum(1).min() > 0.999
+    assert whole.cosine is None
+    assert half.cosine is not None
+    assert 0.999 < half.cosine < 1
 
 
 def test_weights_of_half_precision_are_run_in_float32(folder: Path) -> None:
