@@ -41,7 +41,7 @@ class WorkerInfo:
     What a worker says of itself with each heartbeat.
 
     Speeds are smoothed, counts are since its start; `stalled` is for how many seconds it has had work and finished no
-    batch, and it calls itself stuck after its --stall-timeout. `cosine` is, of a model in fewer bits, the least to its own
+    batch, and it calls itself stuck after its --stall-timeout. `cosine` is, in fewer bits, the least to its own
     float32 that some texts had when it was made. `device_share` is its weight on a device that is shared, 0 where it
     takes no turns; `memory` is what it has of its device, in bytes. One that is refused says why as its `stage`.
     """
