@@ -11,17 +11,18 @@ from infinity_pool.api.settings import ApiSettings
 
 
 @cache
-def _document() -> dict[str, Any]:
+def described() -> dict[str, Any]:
+    """Give the OpenAPI document of a replica that was told nothing."""
     return document(make_app(ApiSettings()), "0")
 
 
 @cache
 def _validator(path: str, method: str, status: int) -> Draft202012Validator:
-    described = _document()
-    answers = described["paths"][path][method]["responses"]
+    served = described()
+    answers = served["paths"][path][method]["responses"]
     assert str(status) in answers, f"{method} {path} answers {status}, which is not in the OpenAPI document"
     schema = answers[str(status)]["content"]["application/json"]["schema"]
-    return Draft202012Validator(schema | {"components": described["components"]})
+    return Draft202012Validator(schema | {"components": served["components"]})
 
 
 def check(path: str, status: int, answer: Any, method: str = "post") -> None:
