@@ -10,15 +10,15 @@ from aiohttp.typedefs import Middleware
 
 from infinity_pool.api import routes
 from infinity_pool.api.admin import AdminPort
-from infinity_pool.api.auth import KeyCheck
 from infinity_pool.api.cors import Cors
 from infinity_pool.api.door import SERVER, Door
-from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, READINESS, SETTINGS
+from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, READINESS, SETTINGS, TENANTS
 from infinity_pool.api.media.fetch import Fetcher
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.proxies import Proxies
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
+from infinity_pool.api.tenants import Tenants
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.memory import stay_small
 from infinity_pool.broker.outbox import QueueLimits
@@ -26,14 +26,17 @@ from infinity_pool.broker.outbox import QueueLimits
 
 def make_app(settings: ApiSettings) -> web.Application:
     """Make the application; each file in routes/ adds its own paths."""
-    metrics = Metrics(lambda: app[CLIENT].status, lambda: app[CLIENT].waiting)
-    door = Door(KeyCheck(settings.api_key), metrics)
+    metrics = Metrics(lambda: app[CLIENT].status, lambda: app[CLIENT].waiting, by_key=settings.metrics_by_key)
+    tenants = Tenants(settings, metrics)
+    door = Door(tenants, metrics)
     inner = [AdminPort(settings.admin_port).answer] if settings.admin_port else []
     app = web.Application(middlewares=[*_outer(settings), door.answer, *inner], client_max_size=settings.max_body)
     app[SETTINGS] = settings
     app[METRICS] = metrics
+    app[TENANTS] = tenants
     app.cleanup_ctx.append(_memory)
     app.cleanup_ctx.append(_fetcher)
+    app.cleanup_ctx.append(_tenants)
     app.cleanup_ctx.append(_queue)
     app.on_shutdown.append(door.close)
     app.add_routes(_routes(settings.url_prefix.strip("/")))
@@ -76,6 +79,11 @@ async def _memory(app: web.Application) -> AsyncIterator[None]:
 
 async def _fetcher(app: web.Application) -> AsyncIterator[None]:
     async with Fetcher(app[SETTINGS]) as app[FETCHER]:
+        yield
+
+
+async def _tenants(app: web.Application) -> AsyncIterator[None]:
+    async with app[TENANTS]:
         yield
 
 

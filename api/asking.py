@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,11 +13,12 @@ from infinity_pool.api.ability import check_ability
 from infinity_pool.api.auth import CALLER
 from infinity_pool.api.deadline import Deadline
 from infinity_pool.api.forms import FORM
-from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, SETTINGS
+from infinity_pool.api.keys import CLIENT, FETCHER, SETTINGS, TENANTS
 from infinity_pool.api.media.files import files_of
 from infinity_pool.api.reading import UNNAMED, AnyModelBody, lane_of, read
 from infinity_pool.api.rendering import result_headers
 from infinity_pool.api.settings import HttpSettings
+from infinity_pool.api.tenants import Cost
 from infinity_pool.api.token_ids import refuse_ids
 from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unavailable
 from infinity_pool.broker.messages import Item, Lane, Result
@@ -33,6 +34,7 @@ class Asked:
         self._request = request
         self._client = request.app[CLIENT]
         self._caller = request[CALLER]
+        self._counted = False  # as one of its key's requests, however many jobs it needs
         self.settings: HttpSettings = request.app[SETTINGS]
         self.deadline = Deadline(request, self.settings)
 
@@ -41,12 +43,17 @@ class Asked:
         Read and check the body, and put the served name in place of any other, where only one model can be meant.
 
         That is the only one, or of several the only one that has the task, if the request names none. Names are taken
-        as they are under --strict-model-names. Raises as `reading.read` does, and ModelNotFound.
+        as they are under --strict-model-names. Raises as `reading.read` does, and Forbidden for another's model.
         """
         body = await read(self._request, kind, self.deadline.left("online"))
+        body = await self._meant(body, task)
+        self._caller.check(body.model)
+        return body
+
+    async def _meant(self, body: AnyModelBody, task: str) -> AnyModelBody:
         if self._client.best(body.model) is not None or self.settings.strict_model_names:
             return body
-        served = {one.name: one.workers for one in await self._client.models()}
+        served = {one.name: one.workers for one in await self._client.models() if self._caller.may_see(one.name)}
         if body.model in served:
             return body
         names = [name for name, workers in served.items() if workers]
@@ -84,7 +91,7 @@ class Asked:
 
     def _check_awaited(self, model: str, known: dict[str, ModelStatus]) -> None:
         if model not in known:
-            names = ", ".join(known) or "none"
+            names = ", ".join(filter(self._caller.may_see, known)) or "none"
             raise ModelNotFound(f"no model {model!r} is served here; there is: {names}", param="model")
         if not known[model].workers:
             raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
@@ -125,21 +132,33 @@ class Asked:
         self, model: str, task: str, items: Sequence[Item], options: dict[str, Any], lane: Lane, param: str = "input"
     ) -> Result:
         """Have a model run a task; raises the worker's error, whose item is one of the field `param`."""
+        self._caller.check(model, task, lane)
         check_ability(self.known(model), task, options.get("modality", "text"))
-        timeout = self.deadline.left(lane)
-        with naming_items(param):
-            result = await self._client.submit(
-                model,
-                task,
-                items,
-                options=options,
-                lane=lane,
-                timeout=timeout,
-                key=self._caller.id,
-                weight=self._caller.weight,
-            )
-        self._request.app[METRICS].ran(model, task, len(items), result)
-        return result
+        cost = self._cost(model, items, self.deadline.left(lane))
+
+        def work() -> Awaitable[Result]:
+            left = self.deadline.left(lane)
+            about: dict[str, Any] = {"key": self._caller.id, "weight": self._caller.weight}
+            return self._client.submit(model, task, items, options=options, lane=lane, timeout=left, **about)
+
+        with naming_items(param), self._hiding_others(model):
+            return await self._request.app[TENANTS].run(self._caller, model, task, cost, work)
+
+    @contextmanager
+    def _hiding_others(self, model: str) -> Iterator[None]:
+        """Tell a key that is for some models nothing of others, where its own is not served."""
+        try:
+            yield
+        except ModelNotFound as error:
+            if not self._caller.models:
+                raise
+            raise ModelNotFound(f"no model {model[:256]!r} is served here", param="model") from error
+
+    def _cost(self, model: str, items: Sequence[Item], timeout: float) -> Cost:
+        """Give what a job takes of the limits of its key, if it has any."""
+        tokens = self._client.estimate(model, items) if self._caller.limited else 0
+        requests, self._counted = int(not self._counted), True
+        return Cost(requests, len(items), tokens, timeout)
 
     def headers(self, model: str, *results: Result) -> dict[str, str]:
         """Say what answers have beside their outputs."""

@@ -1,12 +1,11 @@
-"""Who calls: one key, which is kept only as a hash."""
+"""Who calls, and which handlers need no key."""
 
-import hmac
-from hashlib import sha256
 from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from infinity_pool.api.keyring import Keyring
 from infinity_pool.broker.callers import ANYONE, Caller
 from infinity_pool.broker.errors import Unauthorized
 
@@ -16,7 +15,6 @@ CALLER = web.RequestKey("caller", Caller)
 """Who sent a request; on all that need a key, whether or not any is asked for."""
 
 _PUBLIC: set[Handler] = set()
-_ONLY = Caller(name="api-key", admin=True)
 
 
 def public(handler: AnyHandler) -> AnyHandler:
@@ -30,24 +28,16 @@ def is_public(handler: Handler) -> bool:
     return handler in _PUBLIC
 
 
-class KeyCheck:
-    """Compares the caller's Bearer token with the key, in constant time; an empty key lets everyone in."""
-
-    def __init__(self, key: str) -> None:
-        self._digest = _digest(key) if key else None
-
-    def __call__(self, request: web.Request) -> None:
-        """Put down who calls; raises Unauthorized unless the request carries the key or needs none."""
-        if self._digest is None or request.match_info.handler in _PUBLIC:
-            request[CALLER] = ANYONE
-            return
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            raise Unauthorized("a key is needed: send the header `Authorization: Bearer KEY`")
-        if not hmac.compare_digest(_digest(token.strip()), self._digest):
-            raise Unauthorized("the key is wrong")
-        request[CALLER] = _ONLY
-
-
-def _digest(key: str) -> bytes:
-    return sha256(key.encode("utf-8", "surrogateescape")).digest()
+def check_key(request: web.Request, keyring: Keyring) -> None:
+    """Put down who calls; raises Unauthorized unless the request carries a key that is known, or needs none."""
+    handler = request.match_info.handler
+    if handler in _PUBLIC or not keyring.closed:
+        request[CALLER] = ANYONE
+        return
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthorized("a key is needed: send the header `Authorization: Bearer KEY`")
+    caller = keyring.find(token.strip())
+    if caller is None:
+        raise Unauthorized("the key is wrong")
+    request[CALLER] = caller

@@ -10,10 +10,12 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from infinity_pool.api.auth import KeyCheck
+from infinity_pool.api.auth import CALLER, check_key
 from infinity_pool.api.described import dialect_of
 from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
+from infinity_pool.api.rate_headers import rate_headers
+from infinity_pool.api.tenants import Tenants
 
 REQUEST_ID = "X-Request-Id"
 SERVER = "infinity-pool"
@@ -27,8 +29,8 @@ _GOOD_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class Door:
     """The application's one middleware, `answer`."""
 
-    def __init__(self, check_key: KeyCheck, metrics: Metrics) -> None:
-        self._check_key = check_key
+    def __init__(self, tenants: Tenants, metrics: Metrics) -> None:
+        self._tenants = tenants
         self._metrics = metrics
         self._closing = False
         self._prefix = os.urandom(6).hex()  # tells this process's ids from those of other replicas
@@ -42,7 +44,7 @@ class Door:
         status = STATUS["cancelled"]
         self._metrics.came()
         try:
-            self._check_key(request)
+            check_key(request, self._tenants.keyring)
             response = await handler(request)
             status = response.status
         except (asyncio.CancelledError, ConnectionError):  # the caller has gone
@@ -54,6 +56,9 @@ class Door:
             self._metrics.answered(_route(request), status, time.perf_counter() - started)
         response.headers[REQUEST_ID] = request_id
         response.headers["Server"] = SERVER
+        caller = request.get(CALLER)
+        if caller is not None and caller.limited:
+            response.headers.update(rate_headers(caller, self._tenants.standing(caller)))
         if self._closing:
             response.force_close()
         _log.debug(

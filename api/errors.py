@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from infinity_pool.api.described import Dialect
 from infinity_pool.api.dialects import openai
 from infinity_pool.api.rendering import json_response
-from infinity_pool.broker.errors import InfinityError, InvalidInput, Unavailable
+from infinity_pool.broker.errors import InfinityError, InvalidInput, QuotaExceeded, Unavailable
 
 STATUS = {
     "invalid_input": 400,
@@ -18,7 +18,9 @@ STATUS = {
     "forbidden": 403,
     "model_not_found": 404,
     "unprocessable": 422,
+    "insufficient_quota": 429,
     "overloaded": 429,
+    "rate_limit_exceeded": 429,
     "cancelled": 499,
     "internal": 500,
     "worker_failed": 500,
@@ -62,7 +64,8 @@ def _headers(error: InfinityError, status: int) -> dict[str, str]:
         return {"WWW-Authenticate": "Bearer"}
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         wait = error.retry_after or 1.0
-        return {"Retry-After": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+        again = {"x-should-retry": "false"} if isinstance(error, QuotaExceeded) else {}  # it would be hours
+        return {"Retry-After": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))} | again
     if error.code == "dead_lettered":  # OpenAI's clients would break more workers by trying again
         return {"x-should-retry": "false"}
     return {}

@@ -20,6 +20,7 @@ _NUMBER = "INFINITY_API_NUMBER"
 
 _ANSWER = ("route", "status")
 _WORK = ("model", "task")
+_KEY = ("key", "model")
 
 Statuses = Callable[[], Mapping[str, ModelStatus]]
 
@@ -28,6 +29,12 @@ class _Work(NamedTuple):
     items: Counter
     tokens: Counter
     truncated: Counter
+
+
+class _Asked(NamedTuple):
+    requests: Counter
+    items: Counter
+    tokens: Counter
 
 
 def shared_metrics(folder: str, number: int) -> dict[str, str]:
@@ -44,9 +51,10 @@ class Metrics:
     The counts of one API process, or, where several share a port, of all of them, since any may be asked.
 
     `statuses` gives what is known of the models and their queues, `awaited` the number of jobs whose reply is awaited.
+    `by_key` counts what each key had run too, by its name.
     """
 
-    def __init__(self, statuses: Statuses, awaited: Callable[[], int]) -> None:
+    def __init__(self, statuses: Statuses, awaited: Callable[[], int], *, by_key: bool = True) -> None:
         self._awaited = awaited
         self._shared = _share()
         self._registry = CollectorRegistry()
@@ -64,12 +72,18 @@ class Metrics:
             counter("tokens", "Tokens run.", _WORK),
             counter("truncated_items", "Items cut to the model's limit.", _WORK),
         )
+        self._asked = _Asked(
+            counter("key_requests", "Requests that a key had run.", _KEY),
+            counter("key_items", "Items that a key had run.", _KEY),
+            counter("key_tokens", "Tokens that a key had run.", _KEY),
+        )
         gauge = partial(Gauge, registry=self._registry, namespace="infinity", multiprocess_mode="livesum")
         self._in_flight = gauge("http_requests_in_flight", "Requests in hand.")
         self._jobs_awaited = gauge("jobs_awaited", "Jobs whose reply is awaited.")
         self._in_flight.set(0)  # the last process of this number may have died with some
         self._exposed = self._gathered(_Queues(statuses))
         self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._by_key: dict[tuple[str, str], _Asked] | None = {} if by_key else None
         self._by_task: dict[tuple[str, str], _Work] = {}
 
     def came(self) -> None:
@@ -88,14 +102,20 @@ class Metrics:
         requests.inc()
         durations.observe(seconds)
 
-    def ran(self, model: str, task: str, items: int, result: Result) -> None:
-        """Count what a model did."""
+    def ran(self, model: str, task: str, items: int, result: Result, key: str = "", requests: int = 1) -> None:
+        """Count what a model did, and for whom: `key` is a name."""
         work = self._by_task.get((model, task))
         if work is None:
             work = self._by_task[model, task] = _Work(*(counter.labels(model, task) for counter in self._work))
         work.items.inc(items)
         work.tokens.inc(result.tokens)
         work.truncated.inc(result.truncated)
+        if key and self._by_key is not None:
+            asked = self._by_key.get((key, model))
+            if asked is None:
+                asked = self._by_key[key, model] = _Asked(*(counter.labels(key, model) for counter in self._asked))
+            for counter, count in zip(asked, (requests, items, result.tokens), strict=True):
+                counter.inc(count)
 
     def exposition(self) -> bytes:
         """Give everything in Prometheus's text format."""

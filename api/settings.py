@@ -36,6 +36,10 @@ class HttpSettings:
     )
     proxy_root_path: str = option("Path that a proxy takes off before requests come here.", default="")
     api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
+    api_key_file: str = option(
+        "File of keys, reread when it changes: JSON objects, one a line, or TOML; see docs/keys.md.", default=""
+    )
+    require_key: bool = option("Refuse who sends no key, also while none is known.", default=False)
     timeout: float = option(
         "Seconds an online request may take in all, unless its X-Request-Timeout says otherwise.",
         default=60.0,
@@ -59,6 +63,7 @@ class HttpSettings:
         default=0,
         minimum=0,
     )
+    metrics_by_key: bool = option("Tell in /metrics what each key had run, by the key's name.", default=True)
     require_model: tuple[str, ...] = option(
         "A model without which /ready says no, may be repeated; default: any one will do.", default=()
     )

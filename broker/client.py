@@ -19,7 +19,7 @@ from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.messages import UNRUN, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
-from infinity_pool.broker.splitting import JOB_TOKENS, join, split
+from infinity_pool.broker.splitting import JOB_TOKENS, cost_of, join, split
 from infinity_pool.broker.turns import Turnstile
 from infinity_pool.broker.watch import Watch
 
@@ -148,6 +148,10 @@ class QueueClient(Asking):
     def best(self, model: str) -> WorkerInfo | None:
         """Give one worker that stands for all of a model's, as of the last look; None if none is ready."""
         return self._watch.best(model)
+
+    def estimate(self, model: str, items: Sequence[Item]) -> int:
+        """Estimate the tokens of some items, as workers publish what a character is to them."""
+        return cost_of(items, self._watch.limits(model))
 
     @property
     def waiting(self) -> int:

@@ -2,7 +2,8 @@
 Every Redis key, and what lives there.
 
 The wire version is in each key. All keys of one model share its hash tag, so that one script may touch them in Redis
-Cluster too; a reply channel has a tag of its own. Every key is bounded or expires.
+Cluster too; a reply channel has a tag of its own, and so has what is counted of one API key. Every key is bounded or
+expires.
 """
 
 import re
@@ -86,3 +87,38 @@ def check_replies(key: str) -> None:
 def open_jobs(channel: str) -> str:
     """Hash: ids of the jobs that a named producer has not had the replies of; bounded by it, and expires."""
     return f"{_PREFIX}:open:{{{channel}}}"
+
+
+def callers() -> str:
+    """Hash: of each API key that is managed here, by name, its hash and what it may do; bounded by `keyring`."""
+    return f"{_PREFIX}:{{keys}}:all"
+
+
+def callers_version() -> str:
+    """String: another with each change of an API key; it stays when the last key goes, so that the door stays shut."""
+    return f"{_PREFIX}:{{keys}}:version"
+
+
+def callers_log() -> str:
+    """Stream: what was done with API keys, and by whom; bounded by length."""
+    return f"{_PREFIX}:{{keys}}:log"
+
+
+def buckets(name: str) -> str:
+    """Hash: what an API key may ask for at once, r (requests), t (tokens), at (ms), held (items); expires when full."""
+    return f"{_PREFIX}:{{key:{name}}}:buckets"
+
+
+def leases(name: str) -> str:
+    """Sorted set: an API key's requests in hand, `ID:ITEMS`, by the time, in ms, when they count no more; expires."""
+    return f"{_PREFIX}:{{key:{name}}}:leases"
+
+
+def quota(name: str, period: str) -> str:
+    """String: an API key's tokens in a day (2026-11-30) or month (2026-11), UTC; expires after it."""
+    return f"{_PREFIX}:{{key:{name}}}:tokens:{period}"
+
+
+def usage(day: str) -> str:
+    """Hash: what was run on a day, UTC, as `KEY MODEL TASK UNIT`; expires."""
+    return f"{_PREFIX}:usage:{day}"

@@ -54,6 +54,11 @@ def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False, toke
         yield Part(part, cost)
 
 
+def cost_of(items: Sequence[Item], limits: Limits) -> int:
+    """Estimate the tokens of a request."""
+    return sum(estimate(item, _length(item), limits) for item in items)
+
+
 def estimate(item: Item, length: int, limits: Limits) -> int:
     """Estimate an item's tokens from its length; the door has no tokenizer."""
     if isinstance(item, bytes):

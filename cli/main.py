@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = ("serve", "check", "export", "calibrate", "status", "dead", "bench")
+COMMANDS = ("serve", "check", "export", "calibrate", "status", "dead", "keys", "usage", "bench")
 ALIASES = {"v2": "serve"}
 _OWN_OPTIONS = ("--help", "--version")
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import capabilities
+from infinity_pool.api.auth import CALLER
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.api.rendering import json_response
@@ -73,7 +74,7 @@ class ModelList(BaseModel):
 @described(gives=ModelList)
 async def models(request: web.Request) -> web.Response:
     """List the models."""
-    found = await request.app[CLIENT].models()
+    found = await _visible(request)
     return json_response({"object": "list", "data": [_about(model, request) for model in found]})
 
 
@@ -83,12 +84,17 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """Give one model."""
     name = request.match_info["id"]
-    found = {each.name: each for each in await request.app[CLIENT].models()}
+    found = {each.name: each for each in await _visible(request)}
     if name not in found:
         raise ModelNotFound(
             f"no model {name[:256]!r} is served here; there is: {', '.join(found) or 'none'}", param="model"
         )
     return json_response(_about(found[name], request))
+
+
+async def _visible(request: web.Request) -> list[ModelStatus]:
+    """Give the models that the caller's key is for."""
+    return [one for one in await request.app[CLIENT].models() if request[CALLER].may_see(one.name)]
 
 
 def _about(model: ModelStatus, request: web.Request) -> dict[str, Any]:
