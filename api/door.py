@@ -10,7 +10,7 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from infinity_pool.api.auth import CALLER, check_key
+from infinity_pool.api.auth import CALLER, check_key, is_public
 from infinity_pool.api.described import dialect_of
 from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
@@ -44,6 +44,8 @@ class Door:
         status = STATUS["cancelled"]
         self._metrics.came()
         try:
+            if not self._tenants.keyring.known and not is_public(request.match_info.handler):
+                await self._tenants.look_soon()
             check_key(request, self._tenants.keyring)
             response = await handler(request)
             status = response.status

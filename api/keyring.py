@@ -34,9 +34,14 @@ class Keyring:
         self._gather()
 
     @property
+    def known(self) -> bool:
+        """Whether it is known if a key is asked for."""
+        return self._closed or self._stored is not None
+
+    @property
     def closed(self) -> bool:
         """Whether a key is asked for; raises Unavailable while that is not known."""
-        if not self._closed and self._stored is None:
+        if not self.known:
             raise Unavailable("the queue cannot be reached, so it is not known who may call", retry_after=1.0)
         return self._closed
 

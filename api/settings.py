@@ -36,9 +36,7 @@ class HttpSettings:
     )
     proxy_root_path: str = option("Path that a proxy takes off before requests come here.", default="")
     api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
-    api_key_file: str = option(
-        "File of keys, reread when it changes: JSON objects, one a line, or TOML; see docs/keys.md.", default=""
-    )
+    api_key_file: str = option("File of keys, reread when it changes: JSON objects, one a line, or TOML.", default="")
     require_key: bool = option("Refuse who sends no key, also while none is known.", default=False)
     timeout: float = option(
         "Seconds an online request may take in all, unless its X-Request-Timeout says otherwise.",

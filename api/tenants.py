@@ -39,13 +39,12 @@ class Tenants:
         self._metrics = metrics
         self._tally = Tally()
         self._trouble = Backoff()
+        self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._redis = connect(self._url, max_connections=_CONNECTIONS)
         self._limiter = Limiter(self._redis)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._look()
+        await self.look_soon()
         self._keeping = asyncio.create_task(self._keep(), name="infinity tenants")
         return self
 
@@ -54,10 +53,18 @@ class Tenants:
     ) -> None:
         await end(self._keeping)
         await self._limiter.close()
+        await self.look_soon()  # so that what was counted last is written
+        if self._looking is not None:
+            await end(self._looking)
+        await self._redis.aclose()
+
+    async def look_soon(self) -> None:
+        """Look at the keys now, with all others who ask; where Redis does not answer, all stays as it was."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="infinity look at keys")
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                await self._look()
-        await self._redis.aclose()
+                await asyncio.shield(self._looking)
 
     def standing(self, caller: Caller) -> Standing | None:
         """Give what a key had left when it was last counted here."""

@@ -67,9 +67,10 @@ _name = click.Argument(["name"])
 @click.group()
 def command() -> None:
     """
-    Manage API keys: what is changed here holds for all replicas within two seconds.
+    Add, list, change and revoke API keys.
 
-    Redis has only their hashes. Once there was a key, the replicas ask for one.
+    What is changed here holds for all replicas within two seconds. Redis has only their hashes. Once there was a key,
+    the replicas ask for one.
     """
 
 

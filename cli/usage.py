@@ -38,7 +38,11 @@ class UsageSettings(CommonSettings):
 
 @click.command(params=settings_options(UsageSettings))
 def command(**values: Any) -> None:
-    """Show how many requests, items and tokens were run, by key, model or day; `-` is who had no key."""
+    """
+    Show what was run, by key, model or day.
+
+    A key of `-` stands for all who had none.
+    """
     settings = read(UsageSettings, values)
     sys.exit(run_process(settings, lambda: _usage(settings)))
 
