@@ -1,6 +1,7 @@
 """Whether a model can do what is asked of it: refused at the door, where its workers have said what they can."""
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.messages import UNRUN
 from infinity_pool.broker.presence import WorkerInfo
 
 
@@ -12,7 +13,7 @@ def check_ability(worker: WorkerInfo | None, task: str, modality: str = "text") 
     """
     if worker is None:
         return
-    if worker.tasks and task not in worker.tasks:
+    if worker.tasks and task not in (*worker.tasks, *UNRUN):
         raise InvalidInput(f"model {worker.model!r} cannot {task}, only {', '.join(worker.tasks)}", param="model")
     if modality not in worker.modalities:
         kinds = " and ".join(worker.modalities)

@@ -6,11 +6,12 @@ from aiohttp import web
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked
-from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
 from infinity_pool.api.texts import TextsOrIds
+from infinity_pool.api.vllm import VectorsBody
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
 
@@ -20,12 +21,15 @@ EmbeddingDtype = Literal["float32", "float16", "int8", "uint8", "binary", "ubina
 _TOLD = ("dimensions", "normalize", "pooling", "embedding_dtype", "prompt", "prompt_name", "input_type", *CUTTING)
 """What a family is told as it is; it refuses what it does not know."""
 
+_AS_VLLM = {"use_activation": "normalize", "embed_dtype": "embedding_dtype"}
 
-class EmbeddingsBody(CuttingBody):
+
+class EmbeddingsBody(VectorsBody):
     """
     What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from.
 
-    Token ids are run as they are. `pooling` is one of the ways of sentence-transformers, in place of the model's own.
+    Token ids are run as they are. `pooling` is one of the ways of sentence-transformers, or none, in place of
+    the model's own.
     """
 
     files: ClassVar[str] = "input"
@@ -74,5 +78,6 @@ def _response(body: EmbeddingsBody, result: Result, worker: WorkerInfo | None) -
 
 def _options(body: EmbeddingsBody, modality: Modality) -> dict[str, Any]:
     """Give what the model's family is told; text is what all take, so it is not said."""
-    options = {name: value for name in _TOLD if (value := getattr(body, name)) is not None}
+    options = {ours: getattr(body, name) for name, ours in _AS_VLLM.items() if getattr(body, name) is not None}
+    options |= {name: value for name in _TOLD if (value := getattr(body, name)) is not None}
     return options if modality == "text" else options | {"modality": modality}

@@ -8,6 +8,7 @@ between two of them all other requests have their turn.
 import asyncio
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -15,6 +16,7 @@ from aiohttp import web
 from infinity_pool.api.rendering import SLICE, Encoding, dumps, little
 from infinity_pool.broker.messages import Array
 
+_PAIRS = 2**11  # an index and a value, put together one by one
 _BASE64_ROWS = 3  # whose bytes are whole groups of base64, so that pieces can be joined
 
 
@@ -39,7 +41,38 @@ def list_response(
     pieces: Iterable[bytes], numbers: int, about: dict[str, Any], headers: Mapping[str, str]
 ) -> web.Response:
     """Answer with a list of entries, of so many numbers in all, and what there is `about` it."""
-    parts = _whole(pieces, about)
+    return _response(_whole(pieces, about), numbers, headers)
+
+
+def bare_response(pieces: Iterable[bytes], numbers: int, headers: Mapping[str, str]) -> web.Response:
+    """Answer with a list of entries, of so many numbers in all, and nothing else."""
+    return _response(chain((b"[",), pieces, (b"]",)), numbers, headers)
+
+
+def row_pieces(rows: Array) -> Iterator[bytes]:
+    """Render the rows of an array, [n, width]."""
+    yield from _rows(little(rows))
+
+
+def plain_matrix_pieces(matrices: Iterable[Array]) -> Iterator[bytes]:
+    """Render arrays, [tokens, width], as lists of lists."""
+    for index, matrix in enumerate(matrices):
+        yield _comma(index)
+        yield from _lists(matrix)
+
+
+def pair_pieces(vectors: Iterable[Sequence[Array]]) -> Iterator[bytes]:
+    """Render [indices, values] of each item as a list of both in pairs."""
+    for index, (indices, values) in enumerate(vectors):
+        yield _comma(index) + b"["
+        for first in range(0, len(indices), _PAIRS):
+            some = slice(first, first + _PAIRS)
+            both = zip(*(dumps(little(side[some]))[1:-1].split(b",") for side in (indices, values)), strict=True)
+            yield _comma(first) + b",".join(b'{"index":%b,"value":%b}' % pair for pair in both)
+        yield b"]"
+
+
+def _response(parts: Iterable[bytes], numbers: int, headers: Mapping[str, str]) -> web.Response:
     body = b"".join(parts) if numbers <= SLICE else _stream(parts)
     return web.Response(body=body, headers=headers, content_type="application/json")
 
@@ -49,12 +82,15 @@ def _comma(index: int) -> bytes:
 
 
 def _lists(matrix: Array) -> Iterator[bytes]:
-    rows = little(matrix)
-    step = max(1, SLICE // max(1, rows[:1].size))
     yield b"["
+    yield from _rows(little(matrix))
+    yield b"]"
+
+
+def _rows(rows: Array) -> Iterator[bytes]:
+    step = max(1, SLICE // max(1, rows[:1].size))
     for first in range(0, len(rows), step):
         yield _comma(first) + dumps(rows[first : first + step])[1:-1]
-    yield b"]"
 
 
 def _base64(matrix: Array) -> Iterator[bytes]:

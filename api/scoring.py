@@ -6,21 +6,22 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.rendering import json_response, result_headers, usage_of
+from infinity_pool.api.vllm import VllmBody
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
 
 
-class ScoringBody(CuttingBody):
-    """The fields that all of them have; `raw_scores` are those before the model's activation."""
+class ScoringBody(VllmBody):
+    """The fields that all of them have; `raw_scores`, vLLM's `use_activation: false`, are before the activation."""
 
     raw_scores: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told."""
-        raw = {"raw_scores": True} if self.raw_scores else {}
+        raw = {"raw_scores": True} if self.raw_scores or self.use_activation is False else {}
         return raw | self.model_dump(include={*CUTTING}, exclude_none=True)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 
 TAKEN_OUT = True
-"""What stands in a body's JSON in place of the `input` that was taken out of it."""
+"""What stands in a body's JSON in place of the `input`, or `inputs`, that was taken out of it."""
 
-_FIELD = b'"input"'
-_START = re.compile(rb"\s*+:\s*+(?=\[[\s\[]*+-?\d)")
+_FIELD = b'"input'
+_START = re.compile(rb"(s?)\"\s*+:\s*+(?=\[[\s\[]*+-?\d)")
 _IDS = re.compile(rb"[\s\d,-]*+")
 _SEVERAL = re.compile(rb"\[\s*+(?=\[)")
 _BEHIND = re.compile(rb"\s*+([,\]])\s*+")
@@ -30,10 +31,11 @@ def are_ids(value: Any) -> bool:
     return isinstance(first, int | list)
 
 
-def ids_of(value: list[Any]) -> list[Array]:
-    """Give each item's token ids, int32 [n]; raises InvalidInput, naming the item."""
+def ids_of(value: list[Any], param: str = "input") -> list[Array]:
+    """Give each item's token ids, int32 [n]; raises InvalidInput, naming the item of the field `param`."""
     rows = value if isinstance(value[0], list) else [value]
-    return [_array(row, index) for index, row in enumerate(rows)]
+    with _naming(param):
+        return [_array(row, index) for index, row in enumerate(rows)]
 
 
 def refuse_ids(items: Sequence[Any], modality: str) -> Sequence[Any]:
@@ -47,11 +49,15 @@ async def take_out(data: bytes) -> tuple[bytes, list[Array] | None]:
     """
     Take token ids out of a large body's JSON, since as Python's numbers they would be ten times their size.
 
-    Gives the rest of the body, and what was in `input`, None if that is something else. Raises as `ids_of` does.
+    Gives the rest of the body, and what was in the field, None if that is something else. Raises as `ids_of` does.
     Now and then other requests have their turn.
     """
-    start = _start(data)
-    found = None if start is None else await _rows(data, start)
+    field = _start(data)
+    if field is None:
+        return data, None
+    start = field.end()
+    with _naming(f"input{field[1].decode()}"):
+        found = await _rows(data, start)
     if found is None:
         return data, None
     arrays, end = found
@@ -97,35 +103,44 @@ async def _row(data: bytes, first: int, end: int, index: int) -> Array | None:
         await asyncio.sleep(0)
 
 
-def _start(data: bytes) -> int | None:
+def _start(data: bytes) -> re.Match[bytes] | None:
     """Find where numbers begin that are the field's; within a string its quotes would be escaped."""
     place = data.find(_FIELD)
     while place >= 0:
         if found := _START.match(data, place + len(_FIELD)):
-            return found.end()
+            return found
         place = data.find(_FIELD, place + 1)
     return None
+
+
+@contextmanager
+def _naming(param: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        error.param = param
+        raise
 
 
 def _parsed(row: bytes, index: int) -> Any:
     try:
         return orjson.loads(row)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"is no JSON: {error}", param="input", item=index) from error
+        raise InvalidInput(f"is no JSON: {error}", item=index) from error
 
 
 def _array(row: Any, index: int) -> Array:
     if not isinstance(row, list):
-        raise InvalidInput(f"must be a list of token ids, which {type(row).__name__} is not", param="input", item=index)
+        raise InvalidInput(f"must be a list of token ids, which {type(row).__name__} is not", item=index)
     if not row:
-        raise InvalidInput("has no tokens", param="input", item=index)
+        raise InvalidInput("has no tokens", item=index)
     if wrong := next(iter(set(map(type, row)) - {int}), None):
-        raise InvalidInput(f"must be token ids, which {wrong.__name__} is not", param="input", item=index)
+        raise InvalidInput(f"must be token ids, which {wrong.__name__} is not", item=index)
     try:
         ids = np.array(row, np.int64)
     except OverflowError as error:
-        raise InvalidInput("has a token id that no model has", param="input", item=index) from error
+        raise InvalidInput("has a token id that no model has", item=index) from error
     wrong_ids = ids[(ids < 0) | (ids > _MOST)]
     if wrong_ids.size:
-        raise InvalidInput(f"token id {wrong_ids[0]} is none that a model has", param="input", item=index)
+        raise InvalidInput(f"token id {wrong_ids[0]} is none that a model has", item=index)
     return ids.astype(np.int32)

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 from infinity_pool.broker.errors import WorkerFailed
@@ -21,8 +22,15 @@ _FEW_CHARS = 4096
 
 logger = logging.getLogger(__name__)
 
-_family: Family  # this process's own, made once by _begin
-_speller: Speller
+
+class _Own(threading.local):
+    """What a process, or the thread in place of one, has of its own, made once by `_make`."""
+
+    family: Family
+    speller: Speller
+
+
+_own = _Own()
 
 
 class Preprocessor:
@@ -130,9 +138,8 @@ def _begin(family: str, files: ModelFiles) -> None:
 
 
 def _make(family: str, files: ModelFiles) -> None:
-    global _family, _speller
-    _family = make_family(family, files)
-    _speller = Speller(files, _family.max_length)
+    _own.family = make_family(family, files)
+    _own.speller = Speller(files, _own.family.max_length)
 
 
 def is_small(requests: list[Request]) -> bool:
@@ -150,4 +157,4 @@ def _chars(item: Item) -> int:
 
 
 def _prepare(requests: list[Request]) -> Outcome:
-    return prepare(_family, _speller, requests)
+    return prepare(_own.family, _own.speller, requests)

@@ -33,6 +33,7 @@ class ReadyQuery(BaseModel):
 
 @routes.get("/v1/health")
 @routes.get("/health")
+@routes.get("/ping")
 @public
 @described(gives=Health)
 async def health(request: web.Request) -> web.Response:

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from infinity_pool.api.admin import api_url
 from infinity_pool.api.auth import public
+from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
@@ -44,6 +45,7 @@ _HEADERS = {"Content-Security-Policy": _policy(), "X-Content-Type-Options": "nos
 
 @routes.get("/")
 @public
+@described(gives="text/html")
 async def page(request: web.Request) -> web.Response:
     """Show the models, a line to try one, and where to look further."""
     client = request.app[CLIENT]

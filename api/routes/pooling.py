@@ -6,7 +6,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from infinity_pool.api.asking import Asked, named
-from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.described import described
 from infinity_pool.api.embedding import EmbeddingDtype
 from infinity_pool.api.listing import list_response, matrix_pieces
@@ -14,16 +14,21 @@ from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, usage_of
 from infinity_pool.api.shapes import Listed, Matrix, Vector
 from infinity_pool.api.texts import TextsOrIds
+from infinity_pool.api.vllm import VectorsBody
 from infinity_pool.broker.presence import WorkerInfo
 
 routes = web.RouteTableDef()
 
+_UNPOOLED = {"pooling": "none", "normalize": True}
 _TASKS = {"token_embed": "multivector", "multivector": "multivector", "embed": "embed"}
 
 
-class PoolingBody(CuttingBody):
+class PoolingBody(VectorsBody):
     """
     What is asked for; without a `task` it is matrices, if the model has them.
+
+    With "token_embed" any encoder of texts gives some: what it has before pooling, of length 1 unless `use_activation`
+    is false.
 
     Images and sounds are data URIs, base64 alone, or URLs. `dimensions` cuts the width of vectors, never their number.
     """
@@ -42,6 +47,8 @@ class PoolingBody(CuttingBody):
     def options(self) -> dict[str, Any]:
         """What the model's family is told; text is what all take, so it is not said."""
         options = self.model_dump(include={"dimensions", "embedding_dtype", "input_type", *CUTTING}, exclude_none=True)
+        options |= {} if self.embed_dtype is None else {"embedding_dtype": self.embed_dtype}
+        options |= {} if self.use_activation is None else {"normalize": self.use_activation}
         return options if self.modality == "text" else options | {"modality": self.modality}
 
 
@@ -68,9 +75,15 @@ async def pooling(request: web.Request) -> web.Response:
     asked = Asked(request)
     body = await asked.read(PoolingBody)
     asked.check_count(body.input, "input")
-    task = _TASKS[body.task] if body.task else _task_of(await asked.worker(body.model))
+    worker = await asked.worker(body.model)
+    task = _TASKS[body.task] if body.task else _task_of(worker)
+    options = body.options
+    if body.task == "token_embed" and "multivector" not in worker.tasks:
+        task, options = "embed", _UNPOOLED | options
+    elif task == "multivector" and body.use_activation:
+        del options["normalize"]  # these always are
     items = await asked.items(body.model, body.input, body.modality)
-    result = await asked.run(body.model, task, items, body.options, asked.lane(len(items)))
+    result = await asked.run(body.model, task, items, options, asked.lane(len(items)))
     about = named("pool", body.model) | {"usage": usage_of(result)}
     numbers = sum(array.size for array in result.outputs)
     pieces = matrix_pieces(result.outputs, body.encoding_format or "float")

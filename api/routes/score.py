@@ -14,12 +14,14 @@ from aiohttp import web
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from infinity_pool.api.asking import Asked, named
-from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.comparing import cosine, max_sim, plain_numbers
+from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.described import described
 from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import json_response, usage_of
 from infinity_pool.api.shapes import Listed
 from infinity_pool.api.texts import Texts
+from infinity_pool.api.vllm import VllmBody
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item, Result
 from infinity_pool.broker.presence import WorkerInfo
@@ -32,7 +34,7 @@ _SIDES = {"query": {"input_type": "query"}, "document": {"input_type": "document
 _PLAIN: dict[str, dict[str, Any]] = {"query": {}, "document": {}}
 
 
-class ScoreBody(CuttingBody):
+class ScoreBody(VllmBody):
     """
     What is asked for: as many texts on both sides, or one on the first.
 
@@ -59,6 +61,8 @@ class ScoreBody(CuttingBody):
     def options(self, *names: str) -> dict[str, Any]:
         """Give those options that were asked for; raises InvalidInput for one that the task has not."""
         given = self.model_dump(include=_OPTIONS, exclude_none=True, exclude_defaults=True)
+        if self.use_activation is False:
+            given["raw_scores"] = True
         for name in given.keys() - set(names):
             raise InvalidInput(f"{name} is none of what this model scores by", param=name)
         return given
@@ -122,7 +126,7 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     """Compare what a model makes of each side by itself."""
     sides = _SIDES if task == "multivector" and asked.takes_only_texts(body.model) else _PLAIN
     items: list[Item] = list(body.text_2)
-    common = body.options("dimensions", *CUTTING) | _plain(asked.known(body.model))
+    common = body.options("dimensions", *CUTTING) | plain_numbers(asked.known(body.model))
     options = common | sides["document"]
     if body.modality != "text":
         items = await asked.files(body.model, body.text_2, "text_2")
@@ -133,13 +137,8 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
         asked.run(body.model, task, items, options, lane, "text_2"),
     )
     queries = _repeated(list(first.outputs), len(items))
-    compare = _max_sim if task == "multivector" else _cosine
+    compare = max_sim if task == "multivector" else cosine
     return await asyncio.to_thread(compare, queries, list(second.outputs)), [first, second]
-
-
-def _plain(worker: WorkerInfo | None) -> dict[str, str]:
-    """Ask for numbers that can be compared, where a worker gives others by default."""
-    return {} if worker is None or worker.embedding_dtype == "float32" else {"embedding_dtype": "float32"}
 
 
 async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:
@@ -155,14 +154,3 @@ async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, 
 
 def _repeated(values: Sequence[Any], count: int) -> Sequence[Any]:
     return [values[0]] * count if len(values) == 1 else values
-
-
-def _max_sim(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
-    pairs = zip(queries, documents, strict=True)
-    return np.array([(query @ document.T).max(1).sum() for query, document in pairs], np.float32)
-
-
-def _cosine(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
-    one, other = (np.asarray(side, np.float32) for side in (queries, documents))
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray((one * other).sum(1) / np.maximum(lengths, 1e-12))

@@ -28,6 +28,16 @@ async def test_ids_are_taken_out(text: str, rows: list[list[int]]) -> None:
     assert json.loads(rest) == {"model": "m", "user": 'say "input":[9]', "input": True, "more": [1]}
 
 
+async def test_ids_of_the_other_name() -> None:
+    rest, ids = await take_out(b'{"inputs": [[1],[2]]}')
+
+    assert ids is not None
+    assert ([row.tolist() for row in ids], json.loads(rest)) == ([[1], [2]], {"inputs": True})
+    with pytest.raises(InvalidInput, match="no tokens") as caught:
+        await take_out(b'{"inputs": [[1],[]]}')
+    assert (caught.value.param, caught.value.item) == ("inputs", 1)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -36,7 +46,7 @@ async def test_ids_are_taken_out(text: str, rows: list[list[int]]) -> None:
         b'{"input":[1,"a"]}',
         b'{"input":[[1],[2]}',
         b'{"input":[[1],2]}',
-        b'{"inputs":[1]}',
+        b'{"inputses":[1]}',
         b'{"other":["input",[1,2]]}',
         b"",
         b'"input":[',
