@@ -27,6 +27,7 @@ TASKS: tuple[Task, ...] = get_args(Task)
 UNRUN: tuple[Task, ...] = ("tokenize", "decode")
 """What a worker's preprocessing answers by itself, of any model with a tokenizer; no model lists these as its own."""
 
+_TIMES = [float] * 3
 _ARRAY = 1  # the msgpack extension type of an array
 _DTYPES = frozenset("biuf")  # numpy kinds allowed on the wire: no objects, no records
 
@@ -155,8 +156,7 @@ def _reply(fields: dict[str, Any]) -> Reply:
 
 def _times(value: Any) -> Times | None:
     """Read times, which older workers do not say, and newer ones perhaps otherwise."""
-    known = isinstance(value, list) and len(value) == len(Times._fields)
-    return Times(*value) if known and all(isinstance(part, float | int) for part in value) else None
+    return Times(*value) if type(value) is list and [*map(type, value)] == _TIMES else None
 
 
 def _unpack(data: bytes, limit: int) -> Any:

@@ -387,6 +387,8 @@ async def test_the_clients_of_hugging_face(served: Api, reference: SentenceTrans
     vectors = unit(reference.encode(TEXTS))
     found = await asyncio.to_thread(client("/embed").feature_extraction, TEXTS[0], normalize=True, truncate=True)
     np.testing.assert_allclose(found, vectors[:1], atol=1e-5)
+    found = await asyncio.to_thread(client("").feature_extraction, TEXTS[0])  # as LangChain's class is pointed
+    np.testing.assert_allclose(found, vectors[:1], atol=1e-5)
     scores = await asyncio.to_thread(client("/similarity").sentence_similarity, TEXTS[0], TEXTS[1:])
     np.testing.assert_allclose(scores, vectors[1:] @ vectors[0], atol=1e-5)
     best: Any = await asyncio.to_thread(client("/predict").text_classification, TEXTS[0])  # of a flat list it takes one
