@@ -12,6 +12,7 @@ from infinity_pool.api.auth import CALLER
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.api.rendering import json_response
+from infinity_pool.broker.callers import LIMITS
 from infinity_pool.broker.errors import ModelNotFound
 from infinity_pool.broker.messages import Lane
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo, merged
@@ -62,11 +63,22 @@ class Model(BaseModel):
     workers: list[WorkerInfo]
 
 
+class KeyLimits(BaseModel):
+    """What the caller's key may ask for; 0: no limit."""
+
+    requests_per_minute: int
+    tokens_per_minute: int
+    concurrent_items: int
+    tokens_per_day: int
+    tokens_per_month: int
+
+
 class ModelList(BaseModel):
-    """All of them."""
+    """All that the caller's key is for, and its limits, if it has any."""
 
     object: Literal["list"]
     data: list[Model]
+    key_limits: KeyLimits | None = None
 
 
 @routes.get("/v1/models")
@@ -75,7 +87,9 @@ class ModelList(BaseModel):
 async def models(request: web.Request) -> web.Response:
     """List the models."""
     found = await _visible(request)
-    return json_response({"object": "list", "data": [_about(model, request) for model in found]})
+    caller = request[CALLER]
+    limits = {"key_limits": {name: getattr(caller, name) for name in LIMITS}} if caller.limited else {}
+    return json_response({"object": "list", "data": [_about(model, request) for model in found], **limits})
 
 
 @routes.get("/v1/models/{id:.+}")

@@ -14,6 +14,8 @@ import openai
 import pytest
 from redis.asyncio import Redis
 
+from infinity_pool.api.keyring import Keyring
+from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker import keyring, keys
 from infinity_pool.broker.callers import Caller, digest, new_secret
 from infinity_pool.broker.connection import command, connect
@@ -146,6 +148,32 @@ async def test_models_are_those_of_the_key(pair: Pair) -> None:
             assert (response.status, (await response.json())["data"]) == (200, [])
         async with http.get("/v1/models/m") as response:
             assert response.status == 404
+
+
+async def test_models_tell_the_keys_limits(pair: Pair) -> None:
+    for name, limits in (("plain", None), ("holder", 2)):
+        async with (
+            aiohttp.ClientSession(pair.replicas[1].url, headers=_bearer(pair.keys[name])) as http,
+            http.get("/models") as response,
+        ):
+            answer = await response.json()
+            check("/models", response.status, answer, "get")
+            assert (answer.get("key_limits") or {}).get("concurrent_items") == limits
+            assert response.headers.get("x-ratelimit-limit-requests") is None
+
+
+def test_a_wrong_key_is_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    keyring = Keyring(ApiSettings(api_key="right"))
+    assert keyring.find("right")
+    assert not any(keyring.find(wrong) for wrong in ("", "wrong", "right ", digest("right")))
+    assert compared == [(64, 64)] * 5
 
 
 async def test_a_key_that_is_revoked_is_refused_by_all(pair: Pair, redis: Redis) -> None:
