@@ -9,9 +9,10 @@ import asyncio
 import itertools
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -22,6 +23,7 @@ from infinity_pool.broker.errors import Forbidden, InfinityError, QuotaExceeded,
 
 _MARGIN = 2.0  # s that a lease lasts longer than its request may
 _SHORTEST = 0.05  # s, in Retry-After
+_PATIENCE = 3.5  # s; a queue that hangs is as good as away
 _PARTING = 2.0  # s, to settle what ended last
 _LONG = 24 * 3600.0  # s, for a request without a deadline
 
@@ -82,16 +84,10 @@ class Limiter:
         if 0 < caller.concurrent_items < items:
             raise Forbidden(f"this key may have {caller.concurrent_items} items in hand at once, not {items}")
         lease = Lease(caller, f"{self._prefix}-{next(self._numbers)}:{items}", items, tokens, self._today())
-        seconds = (_LONG if timeout is None else timeout) + _MARGIN
-        cost = [requests, tokens, items, lease.id, int(seconds * 1000)]
+        seconds = _LONG if timeout is None else timeout
+        cost = [requests, tokens, items, lease.id, int((seconds + _MARGIN) * 1000)]
         now = int(self._now() * 1000) if self._now else 0
-        try:
-            said = await scripts.run(self._redis, "limit", _keys(lease), [now, *_limits(caller), *cost])
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            raise Unavailable("the queue cannot be reached now", retry_after=1.0) from error
-        refused, wait, *left = said
+        refused, wait, *left = await self._ask(lease, [now, *_limits(caller), *cost], seconds)
         self._standings[caller.name] = Standing(time.monotonic(), *map(int, left))
         if refused:
             raise self._refusal(str(refused, "ascii"), int(wait) / 1000, caller)
@@ -99,23 +95,45 @@ class Limiter:
 
     def settle(self, lease: Lease, tokens: int) -> None:
         """Put the tokens that a request really took in the place of the estimate; nothing is awaited."""
-        task = asyncio.create_task(self._settle(lease, lease.tokens - tokens), name="infinity settle")
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        self._start(self._settle(lease, lease.tokens - tokens))
 
     async def close(self) -> None:
         """Settle what ended last."""
         if self._settling:
             await asyncio.wait(self._settling, timeout=_PARTING)
 
-    async def _settle(self, lease: Lease, back: int) -> None:
+    async def _ask(self, lease: Lease, args: list[Any], seconds: float) -> Any:
+        """Run the script, in a task of its own, as redis-py may swallow a cancellation; raises Unavailable."""
+        asking = asyncio.create_task(scripts.run(self._redis, "limit", _keys(lease), args), name="infinity limit")
         try:
+            async with asyncio.timeout(min(_PATIENCE, seconds)):
+                return await asyncio.shield(asking)
+        except (asyncio.CancelledError, TimeoutError) as error:
+            self._start(self._settle(lease, 0, asking))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise Unavailable("the queue does not answer now", retry_after=1.0) from error
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            raise Unavailable("the queue cannot be reached now", retry_after=1.0) from error
+
+    async def _settle(self, lease: Lease, back: int, asking: asyncio.Task[Any] | None = None) -> None:
+        """Tell Redis; where nobody heard whether a lease was given, once that is over."""
+        try:
+            if asking is not None:
+                await asking
             await scripts.run(self._redis, "settle", _keys(lease), [lease.id, lease.items, back])
             self._trouble.reset()
         except Exception as error:
             if not is_outage(error):
                 raise
             self._trouble.failed("settle what a key has used", error)  # its lease ends by itself
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="infinity settle")
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
     def _today(self) -> str:
         return f"{self._date():%Y-%m-%d}"

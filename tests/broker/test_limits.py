@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 
 from infinity_pool.broker import keys
 from infinity_pool.broker.callers import Caller
-from infinity_pool.broker.errors import Forbidden, Overloaded, QuotaExceeded, RateLimited
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.errors import Forbidden, Overloaded, QuotaExceeded, RateLimited, Unavailable
 from infinity_pool.broker.limiting import Lease, Limiter
 
 
@@ -165,3 +166,33 @@ async def test_every_key_expires(replicas: list[Limiter], redis: Redis) -> None:
 async def test_by_the_servers_own_clock(redis: Redis) -> None:
     limiters = [Limiter(redis), Limiter(redis)]
     assert len(await admitted(limiters, Caller(name="a", requests_per_minute=3), 9)) == 3
+
+
+async def test_a_queue_that_hangs_is_as_good_as_away() -> None:
+    hung = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hung.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with connect(f"redis://127.0.0.1:{port}") as redis:
+        limiter = Limiter(redis)
+        with pytest.raises(Unavailable):
+            await limiter.reserve(Caller(name="a", concurrent_items=1), items=1, tokens=1, timeout=0.1)
+        hung.set()
+        server.close()
+        await limiter.close()
+
+
+async def test_a_caller_who_leaves_while_it_is_counted_holds_nothing(redis: Redis) -> None:
+    limiter, caller = Limiter(redis), Caller(name="a", concurrent_items=5)
+    await limiter.reserve(caller, items=1, tokens=1)
+    leaving = asyncio.create_task(limiter.reserve(caller, items=4, tokens=1))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    await limiter.close()
+    await limiter.reserve(caller, items=4, tokens=1)
