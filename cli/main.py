@@ -4,7 +4,10 @@ import importlib
 
 import click
 
-COMMANDS = ("serve", "check", "export", "calibrate", "status", "dead", "keys", "usage", "bench")
+COMMANDS = (
+    *("serve", "embed", "rerank", "classify"),
+    *("check", "export", "calibrate", "status", "dead", "keys", "usage", "bench"),
+)
 ALIASES = {"v2": "serve"}
 _OWN_OPTIONS = ("--help", "--version")
 

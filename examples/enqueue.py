@@ -2,13 +2,11 @@
 Embed the lines of a text file through the queue, without HTTP: `python enqueue.py texts.txt vectors.npy`.
 
 It needs a queue with a worker behind it: the URL that `infinity serve` prints, or that of your Redis. The work goes
-on the bulk lane, where it waits for people who use the same model.
+on the bulk lane, where it waits for people who use the same model. `infinity embed` does the same for large files.
 """
 
 import argparse
 import asyncio
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,31 +15,19 @@ from rich.progress import Progress
 
 from infinity_pool import Client
 
-CHUNK = 1024  # texts in one call
-AT_ONCE = 4  # calls under way, so that no worker runs dry
-
 
 async def embed(lines: list[str], *, redis_url: str, model: str) -> NDArray[np.float32]:
     """Embed each line: float32 [lines, width]."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    vectors = []
     async with Client(redis_url) as client:
         with Progress() as progress:
             row = progress.add_task(model, total=len(lines))
-
-            async def one(chunk: list[str]) -> NDArray[np.float32]:
-                async with slots:
-                    vectors = await client.embed(model, chunk, lane="bulk")
-                progress.advance(row, len(chunk))
-                return vectors
-
-            return np.concatenate(await asyncio.gather(*map(one, chunks(lines))))
-
-
-def chunks(lines: list[str]) -> Iterator[list[str]]:
-    """Cut a list into parts of at most CHUNK."""
-    rest = iter(lines)
-    while part := list(itertools.islice(rest, CHUNK)):
-        yield part
+            async for result in client.map(model, lines):
+                if result.error:
+                    raise SystemExit(f"line {result.index + 1}: {result.error}")
+                vectors.append(result.output)
+                progress.advance(row)
+    return np.stack(vectors)
 
 
 def main() -> None:

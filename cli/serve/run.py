@@ -99,7 +99,7 @@ async def _supervise(
             stop.at_once += [working.kill, answering.kill]
             names = {worker.name for worker in workers}
             announcing = _announce(settings, redis, names, working, shown, server.url if server else "")
-            keeping = [_keep(server)] if server else []
+            keeping = [keep(server)] if server else []
             watching = watch(workers, redis, working)
             return await outcome(stop.asked.wait(), working.wait(), answering.wait(), announcing, watching, *keeping)
 
@@ -137,7 +137,7 @@ async def _announce(
     await asyncio.Event().wait()  # there is no more to say; others end the command
 
 
-async def _keep(server: EmbeddedServer) -> None:
+async def keep(server: EmbeddedServer) -> None:
     """Start the embedded server again, on the same socket, whenever it dies; raises Unavailable if it cannot be."""
     while server.process is not None:
         code = await asyncio.to_thread(server.process.wait)

@@ -11,6 +11,7 @@ import pytest
 
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.settings import Option, options_of
+from infinity_pool.cli.backfill.tasks.embed import Settings as EmbedSettings
 from infinity_pool.cli.bench.settings import BenchSettings
 from infinity_pool.cli.calibrate import CalibrateSettings
 from infinity_pool.cli.dead import DeadSettings
@@ -67,6 +68,7 @@ def test_every_flag_that_is_named_exists() -> None:
         BenchSettings,
         ExportSettings,
         CalibrateSettings,
+        EmbedSettings,
     )
     known = {name for settings in classes for each in settings_options(settings) for name in each.opts}
     ours = "\n".join(line for line in README.splitlines() if "docker compose" not in line)

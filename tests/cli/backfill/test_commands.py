@@ -1,0 +1,164 @@
+"""The commands as they are typed, with models that run here and are stopped at the end."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from pyarrow import parquet
+
+from infinity_pool import SyncClient
+from infinity_pool.broker.embedded import EmbeddedServer
+from tests.cli.backfill.conftest import MODEL, Run
+from tests.cli.conftest import Running
+from tests.tiny_models import save_scorer
+from tests.workers.conftest import MINILM
+
+PAIRS = [["where is the cat", "the cat sits on the mat"], ["where is the cat", "rain"], ["who", "a b c"]]
+
+
+def infinity(*arguments: str, folder: Path, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "infinity_pool.cli.main", *arguments]
+    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, timeout=120)
+
+
+def test_minilm_run_here(tmp_path: Path) -> None:
+    texts = ["a cat sits on the mat", "a kitten is on a rug", "the stock market fell", "", "a cat sits on the mat"]
+
+    done = infinity(
+        *("embed", "-", "--format", "txt", "--model", MINILM, "--engine", "torch", "--out", "out.npy"),
+        folder=tmp_path,
+        stdin="\n".join(texts),
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert "4 documents in out.npy, 1 failed: out.npy.failures.jsonl" in done.stderr
+    vectors = np.load(tmp_path / "out.npy")
+    assert vectors.shape == (4, 384)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2]
+    assert (vectors[0] == vectors[3]).all()
+    assert [json.loads(line) for line in (tmp_path / "out.npy.ids.jsonl").read_text().splitlines()] == [0, 1, 2, 4]
+    assert not [each for each in psutil.process_iter() if str(tmp_path) in " ".join(_environment(each))]
+
+
+def _environment(process: psutil.Process) -> list[str]:
+    try:
+        return [process.cwd()]
+    except psutil.Error:
+        return []
+
+
+def test_a_worker_that_refuses_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+
+    done = infinity("embed", "in.txt", "--model", str(tmp_path / "absent"), "--out", "out.npy", folder=tmp_path)
+
+    assert done.returncode == 1
+    assert "cannot run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--redis-url", "redis://x", "--url", "http://x"], "give one"),
+        (["--redis-url", "redis://x", "--engine", "torch"], "--engine is for a model that is run here"),
+        (["--max-in-flight", "0"], "--max-in-flight"),
+        (["--format", "doc"], "--format"),
+    ],
+)
+def test_options_that_will_not_do(options: list[str], told: str, tmp_path: Path) -> None:
+    done = infinity("embed", "in.txt", "--model", "m", "--out", "out.npy", *options, folder=tmp_path)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+@pytest.fixture(scope="module")
+def scorers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A queue with a reranker and a classifier of three labels, whose scores say nothing."""
+    root = tmp_path_factory.mktemp("scorers")
+    folders = {name: save_scorer("bert", root / name, labels=n) for name, n in (("reranker", 1), ("classifier", 3))}
+    light = ("--preprocess-workers", "0", "--batch-tokens", "256")
+    with EmbeddedServer.start() as server:
+        started = [
+            Running("worker", "--model", str(folder), "--engine", "torch", "--redis-url", server.url, *light)
+            for folder in folders.values()
+        ]
+        for each in started:
+            each.expect(" is ready: ")
+        yield server.url
+        for each in started:
+            each.end()
+
+
+async def test_rerank(scorers: str, run: Run, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"query": query, "document": document} for query, document in PAIRS]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lists: list[dict[str, Any]] = [
+        {"query": "where", "documents": ["a", "b c", "d"]},
+        {"query": "who", "documents": ["e"]},
+    ]
+    lists += [{"query": "bad", "documents": ["a", None]}, {"query": "bad", "documents": []}]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lists))
+
+    ask = {"model": "reranker", "redis_url": scorers}
+    assert await run("rerank", "in.jsonl", out="out.npy", **ask) == 0
+    assert await run("rerank", "lists.jsonl", out="out.parquet", documents_field="documents", **ask) == 3
+
+    with SyncClient(scorers) as client:
+        expected = client.submit("reranker", "rerank", PAIRS).outputs
+        several = client.submit("reranker", "rerank", [["where", text] for text in ("a", "b c", "d")]).outputs
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), np.ravel(np.asarray(expected)), atol=1e-5)
+    scores = parquet.read_table(tmp_path / "out.parquet")["scores"].to_pylist()
+    assert [len(row) for row in scores] == [3, 1]
+    np.testing.assert_allclose(scores[0], np.ravel(np.asarray(several)), atol=1e-5)
+    told = [json.loads(line) for line in (tmp_path / "out.parquet.failures.jsonl").read_text().splitlines()]
+    assert [row["reason"] for row in told] == ["documents[1] is no text but null", "documents is empty"]
+
+
+async def test_classify(scorers: str, run: Run, tmp_path: Path) -> None:
+    rows = [{"text": "one"}, {"text": ["a pair", "of two"]}, {"text": ["a", "b", "c"]}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    ask = {"model": "classifier", "redis_url": scorers}
+    assert await run("classify", "in.jsonl", out="out.jsonl", **ask) == 3
+    assert await run("classify", "in.jsonl", out="out.parquet", **ask) == 3
+
+    with SyncClient(scorers) as client:
+        expected = client.classify("classifier", ["one", ["a pair", "of two"]])  # type: ignore[list-item]
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    table = parquet.read_table(tmp_path / "out.parquet")
+    labels = (table.schema.metadata or {})[b"labels"].decode().split("\n")
+    for place, labels_of in enumerate(expected):
+        assert found[place]["label"] == labels_of[0].label
+        assert found[place]["scores"] == pytest.approx(dict(labels_of), abs=1e-5)
+        row = dict(zip(labels, table["scores"][place].as_py(), strict=True))
+        assert row == pytest.approx(dict(labels_of), abs=1e-5)
+    failed = json.loads((tmp_path / "out.jsonl.failures.jsonl").read_text())
+    assert failed["reason"] == "text has 3 texts, not two"
+
+
+def test_neither_the_api_nor_a_worker_brings_these_libraries_along() -> None:
+    modules = ("api.server", "workers.process", "cli.embed")
+    code = f"import sys, {', '.join(f'infinity_pool.{each}' for each in modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pyarrow", "fsspec"} & {*done.stdout.split()}
+
+
+async def test_a_server_over_http(queue_url: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{n:>0{n % 40 + 4}}\n" for n in range(500)))
+    api = Running("api", "--port", "0", "--redis-url", queue_url, "--api-key", "sesame-key")
+    try:
+        api.expect("listening on ")
+        url = api.output.partition("listening on ")[2].split()[0]
+        code = await run("embed", "in.txt", out="out.npy", url=url, api_key="sesame-key", redis_url="", model=MODEL)
+    finally:
+        api.end()
+    assert code == 0
+    assert np.load(tmp_path / "out.npy")[:, 0].tolist() == [n % 40 + 4 for n in range(500)]
