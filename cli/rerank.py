@@ -5,7 +5,7 @@ from infinity_pool.cli.backfill.command import make
 command = make(
     "rerank",
     """
-    Score documents for queries, of files, and go on where it was killed.
+    Score pairs of files, and go on where it was killed.
 
     INPUT is a file or URL of JSON lines, CSV or Parquet, a pattern of them, or - for standard input. Without
     --redis-url or --url, a queue and a worker are started here, and stopped at the end.
