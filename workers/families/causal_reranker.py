@@ -19,7 +19,8 @@ from infinity_pool.workers.text.activations import activation
 from infinity_pool.workers.text.cutting import CUTS, Cut, cut_of
 from infinity_pool.workers.text.options import Options, check_names, check_task
 from infinity_pool.workers.text.padding import mask_of, text_batch
-from infinity_pool.workers.text.tokenizer import Tokenizer, load, max_length_of, saved_options
+from infinity_pool.workers.text.saved_tokenizer import load, saved_options
+from infinity_pool.workers.text.tokenizer import Tokenizer, max_length_of
 
 
 class _Recipe(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import Batch, Family, Head, ModelFiles, Rows
-from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text import saved_tokenizer
 from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.modules import unit
 from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, modality_of
@@ -26,7 +26,7 @@ def read_text_tower(files: ModelFiles, folder: Path, config: Any, positions: int
 
     `config` is the model's own as transformers has it, `positions` how many tokens its text tower can run.
     """
-    made = tokenizer.save(files, folder, {}, lower_case=False)
+    made = saved_tokenizer.save(files, folder, {}, lower_case=False)
     width = getattr(config, "projection_dim", None) or config.text_config.projection_size
     return {
         "max_length": int(min(made.model_max_length, positions)),

@@ -20,8 +20,9 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text.cutting import Cut, cut_of
 from infinity_pool.workers.text.options import Options
+from infinity_pool.workers.text.saved_tokenizer import load, saved_options
 from infinity_pool.workers.text.token_ids import cut_ids
-from infinity_pool.workers.text.tokenizer import Tokenizer, load, saved_options
+from infinity_pool.workers.text.tokenizer import Tokenizer
 
 _FRAMES = "frames.json"
 

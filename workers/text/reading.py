@@ -13,7 +13,7 @@ from typing import Any
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text import saved_tokenizer
 
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
@@ -33,7 +33,7 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
     options = {"model_options": _options(settings, "model"), "config_options": _options(settings, "config")}
     network = empty_network(replace(files, extra=files.extra | options), auto_class)
     tokenizer_options = _tokenizer_options(settings)
-    made = tokenizer.save(files, folder, tokenizer_options, lower_case=bool(settings.get("do_lower_case")))
+    made = saved_tokenizer.save(files, folder, tokenizer_options, lower_case=bool(settings.get("do_lower_case")))
     positions = _positions(network)
     limit = _limit(made.model_max_length, network.config, "model_max_length" in tokenizer_options)
     return options | {

@@ -9,8 +9,9 @@ from infinity_pool.broker.messages import Array, Item
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text.options import Options, check_names, flag_of
 from infinity_pool.workers.text.prompts import Prompts
+from infinity_pool.workers.text.saved_tokenizer import saved_facts
 from infinity_pool.workers.text.token_ids import ids_of
-from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, saved_facts
+from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST
 from infinity_pool.workers.text.vocabulary import Vocabulary, read_vocabulary
 
 _OPTIONS = {

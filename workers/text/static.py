@@ -11,7 +11,7 @@ from typing import Any
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.files.table import NETWORK, read_table
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text import saved_tokenizer
 from infinity_pool.workers.text.modules import Step, modules_of
 
 _UNLIMITED = 32_768  # tokens; the reference has no limit at all
@@ -19,7 +19,7 @@ _UNLIMITED = 32_768  # tokens; the reference has no limit at all
 
 def read_static_model(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Write the tokenizer to `folder`; give the limits, the inputs and the width, as `read_text_model` does."""
-    limit = tokenizer.save_backend(files.network / "tokenizer.json", folder) or _UNLIMITED
+    limit = saved_tokenizer.save_backend(files.network / "tokenizer.json", folder) or _UNLIMITED
     tokens, width = read_table(files.network).shape
     return {
         "auto_class": NETWORK,

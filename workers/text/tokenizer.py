@@ -1,15 +1,13 @@
 """
 Texts to token ids, exactly as transformers does it, without transformers.
 
-`save` lets transformers make a model's tokenizer once and writes down its fast backend; `Tokenizer` reads that with the
-`tokenizers` library alone, which takes 30 ms where transformers takes a second and 200 MB.
+What transformers made of a tokenizer, once (see `saved_tokenizer`), is read with the `tokenizers` library alone,
+which takes 30 ms where transformers takes a second and 200 MB.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,10 +18,8 @@ from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text.cutting import Cut, cut_of
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.options import Options
+from infinity_pool.workers.text.saved_tokenizer import load, read_backend, saved_facts
 from infinity_pool.workers.text.token_ids import cut_ids, ids_of, is_ids
-
-_BACKEND = "tokenizer.json"
-_FACTS = "tokenizer_facts.json"
 
 CHARS_FIRST = 16
 """Characters for each token of the limit that are read first: prose has 4 or 5, Chinese has 1 or 2."""
@@ -69,7 +65,7 @@ class Tokenizer:
     """
 
     def __init__(self, files: ModelFiles, max_length: int, special: bool = True, vocabulary: int | None = None) -> None:
-        facts = json.loads((files.described / _FACTS).read_text())
+        facts = saved_facts(files.described)
         self.added: int = facts["added"] if special else 0
         if max_length <= self.added:
             raise InvalidInput(f"max_length must be over {self.added}, the special tokens", param="max_length")
@@ -190,16 +186,6 @@ def _fast(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
     return encode
 
 
-def read_backend(folder: Path, facts: dict[str, Any]) -> Any:
-    """Give the `tokenizers` library's tokenizer that `save` wrote to a folder, which pads nothing."""
-    from tokenizers import Tokenizer as Backend
-
-    backend = Backend.from_file(str(folder / _BACKEND))
-    backend.encode_special_tokens = facts["split_special_tokens"]
-    backend.no_padding()
-    return backend
-
-
 class _Shortened(NamedTuple):
     ids: list[int]
     overflowing: list[Any]
@@ -220,91 +206,3 @@ def _slow(files: ModelFiles, facts: dict[str, Any], special: bool) -> _Encode:
         ]
 
     return encode
-
-
-def save(files: ModelFiles, folder: Path, options: dict[str, Any], lower_case: bool) -> Any:
-    """
-    Let transformers make a model's tokenizer with `options`, write it to `folder`, and give it.
-
-    Raises InvalidInput if the model has no tokenizer, or one whose token types are not all 0.
-    """
-    tokenizer = load(files, options)
-    if tokenizer.is_fast:
-        if tokenizer.vocab_size <= len(tokenizer.all_special_ids):  # made of nothing, since there are no files
-            raise InvalidInput(
-                f"no tokenizer for {files.spec!r}: there is no tokenizer.json or vocabulary", param="model"
-            )
-        if lower_case:
-            _lower_case(tokenizer.backend_tokenizer)
-        (folder / _BACKEND).write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
-    if any(tokenizer("a text", return_token_type_ids=True)["token_type_ids"]):
-        raise InvalidInput(f"the tokenizer of {files.spec!r} gives token types other than 0", param="model")
-    facts = {
-        "fast": tokenizer.is_fast,
-        "options": options,
-        "pad_id": tokenizer.pad_token_id or 0,
-        "special_ids": sorted(set(tokenizer.all_special_ids)),
-        "split_special_tokens": tokenizer.split_special_tokens,
-        "truncation_side": tokenizer.truncation_side,
-        "added": tokenizer.num_special_tokens_to_add(),
-    }
-    (folder / _FACTS).write_text(json.dumps(facts))
-    return tokenizer
-
-
-def save_backend(file: Path, folder: Path) -> int | None:
-    """
-    Write a tokenizer that is a file of the `tokenizers` library to `folder`; give its own limit in tokens, if any.
-
-    Raises InvalidInput if there is no such file, or it cannot be read.
-    """
-    from tokenizers import Tokenizer as Backend
-
-    try:
-        backend = Backend.from_file(str(file))
-    except Exception as error:  # its own class is Exception itself
-        raise InvalidInput(f"no tokenizer in {file}: {error}", param="model") from error
-    (folder / _BACKEND).write_text(backend.to_str(), encoding="utf-8")
-    truncation = backend.truncation or {}
-    facts = {
-        "fast": True,
-        "options": {},
-        "pad_id": 0,
-        "special_ids": [number for number, token in backend.get_added_tokens_decoder().items() if token.special],
-        "split_special_tokens": False,
-        "truncation_side": truncation.get("direction", "right"),
-        "added": 0,
-    }
-    (folder / _FACTS).write_text(json.dumps(facts))
-    return truncation.get("max_length")
-
-
-def saved_options(folder: Path) -> dict[str, Any]:
-    """Give the options that a tokenizer was made with which `save` wrote to a folder."""
-    return dict(saved_facts(folder)["options"])
-
-
-def saved_facts(folder: Path) -> dict[str, Any]:
-    """Give what was written down of a tokenizer; nothing where there is none."""
-    file = folder / _FACTS
-    return dict(json.loads(file.read_text())) if file.exists() else {}
-
-
-def load(files: ModelFiles, options: dict[str, Any]) -> Any:
-    """Let transformers make a model's tokenizer; raises InvalidInput if it cannot."""
-    from transformers import AutoTokenizer
-
-    common = {"trust_remote_code": files.trust_remote_code, "local_files_only": True}
-    try:
-        return AutoTokenizer.from_pretrained(files.network, **common, **options)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"no tokenizer for {files.spec!r}: {error}", param="model") from error
-
-
-def _lower_case(backend: Any) -> None:
-    from tokenizers import normalizers
-
-    before: Any = backend.normalizer
-    steps = list(iter(before)) if isinstance(before, normalizers.Sequence) else [before] if before else []
-    if not any(isinstance(step, normalizers.Lowercase) for step in steps):
-        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])

@@ -6,7 +6,7 @@ import numpy as np
 
 from infinity_pool.broker.answers import Spelled
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text.tokenizer import load, read_backend
+from infinity_pool.workers.text.saved_tokenizer import load, read_backend
 
 
 class Vocabulary(Protocol):

@@ -8,7 +8,7 @@ import pytest
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text import saved_tokenizer
 from infinity_pool.workers.text.pairs import PairTokenizer, save_frames
 from tests.tiny_models import ARCHITECTURES, POSITIONS, save_network, transformers
 
@@ -38,7 +38,7 @@ def made(kind: str, folder: Path, max_length: int, **options: Any) -> tuple[Pair
 def _saved(folder: Path, max_length: int) -> PairTokenizer:
     files = ModelFiles(folder, {}, str(folder), built=folder)
     files.described.mkdir()
-    tokenizer.save(files, files.described, {}, lower_case=False)
+    saved_tokenizer.save(files, files.described, {}, lower_case=False)
     save_frames(files, files.described)
     return PairTokenizer(files, max_length)
 

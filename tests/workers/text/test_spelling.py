@@ -10,8 +10,9 @@ import pytest
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.models.loading import LoadedModel
+from infinity_pool.workers.text.saved_tokenizer import save
 from infinity_pool.workers.text.spelling import Speller
-from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, save
+from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST
 from tests.tiny_models import save_network, transformers
 
 TEXTS = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.text import tokenizer
+from infinity_pool.workers.text import saved_tokenizer
 from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, Tokenizer
 from tests.tiny_models import save_network
 from tests.workers.conftest import prepare_here
@@ -115,7 +115,7 @@ def test_a_tokenizer_that_only_transformers_runs(tmp_path: Path) -> None:
     transformers.CanineConfig().save_pretrained(tmp_path)
     (tmp_path / ".built" / "family").mkdir(parents=True)
     files = ModelFiles(tmp_path, {}, str(tmp_path), built=tmp_path / ".built")
-    tokenizer.save(files, tmp_path / ".built" / "family", {}, lower_case=False)
+    saved_tokenizer.save(files, tmp_path / ".built" / "family", {}, lower_case=False)
 
     ours = Tokenizer(files, LIMIT)
     tokens = ours.encode(["short", "x" * 1_000])
@@ -130,7 +130,7 @@ def test_what_a_model_lacks_is_named(tmp_path: Path) -> None:
     transformers.BertConfig().save_pretrained(tmp_path)
 
     with pytest.raises(InvalidInput, match="no tokenizer for 'some/model'"):
-        tokenizer.save(ModelFiles(tmp_path, {}, "some/model"), tmp_path, {}, lower_case=False)
+        saved_tokenizer.save(ModelFiles(tmp_path, {}, "some/model"), tmp_path, {}, lower_case=False)
 
 
 def test_a_surrogate_far_behind_is_that_items(tmp_path: Path) -> None:
