@@ -7,11 +7,11 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from infinity_pool.broker.connection import through_outages
 from infinity_pool.broker.consumer import Consumer, Delivery
-from infinity_pool.broker.errors import DeadLettered, DeadlineExceeded, InfinityError, WorkerFailed
-from infinity_pool.broker.messages import Array, Failure, Reply, Result
+from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, WorkerFailed
+from infinity_pool.broker.messages import Array
 from infinity_pool.workers.allowance import Allowance
+from infinity_pool.workers.answers import Answers
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.faults import DeviceLost, OutOfMemory
 from infinity_pool.workers.held import Held, Unit, gather, size_of
@@ -21,9 +21,7 @@ from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.preparing import Answered, Prepared, Request
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.sharing import Unshared
-
-MOST_STARTS = 3
-"""How often a job is started in all before it goes to the dead letters: the first delivery, then as an orphan."""
+from infinity_pool.workers.trials import Trials
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +58,8 @@ class Worker:
         self._in_flight = in_flight
         self._threads = ThreadPoolExecutor(in_flight, "engine")
         self._some = asyncio.Event()  # units are in line, or the end has come
-        self._answers: list[tuple[Held, Reply]] = []
-        self._to_answer = asyncio.Event()
+        self._answers = Answers(consumer, holdings, meter)
+        self._trials = Trials(consumer, self._answers)
         self._preparing: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup
         self._ending = False
@@ -91,9 +89,9 @@ class Worker:
         Whatever breaks in here, the whole worker ends with it: its jobs go to others, rather than wait for ever.
         """
         async with asyncio.TaskGroup() as self._group:
-            answering = self._start(self._write_answers(), "answers")
+            answering = self._start(self._answers.write(), "answers")
             await self._run_batches()
-            self._to_answer.set()
+            self._answers.end()
             await answering
         self._threads.shutdown()
 
@@ -111,7 +109,7 @@ class Worker:
         for one in held:
             one.prepared = seconds
         for place, error in errors.items():
-            self._fail(held[place], error)
+            self._answers.fail(held[place], error)
         for outcome in prepared:
             jobs = [held[place] for place in outcome.jobs]
             if isinstance(outcome, Prepared):
@@ -136,8 +134,7 @@ class Worker:
     def _answer(self, answered: Answered, jobs: list[Held]) -> None:
         """Settle jobs that need no network; while no batch runs, these are signs of life."""
         for held, outputs, tokens in zip(jobs, answered.outputs, answered.tokens, strict=True):
-            if not held.settled:
-                self._settle(held, Result(held.job.id, outputs, tokens, times=held.times()))
+            self._answers.give(held, outputs, tokens)
         self._meter.woke()
 
     async def _run_batches(self) -> None:
@@ -178,7 +175,7 @@ class Worker:
             if held.settled:
                 continue
             if held.delivery.deadline is not None and held.delivery.deadline < now:
-                self._fail(held, DeadlineExceeded("the job's time was over before it could be run"))
+                self._answers.fail(held, DeadlineExceeded("the job's time was over before it could be run"))
                 continue
             live.append(unit)
         return live
@@ -193,27 +190,10 @@ class Worker:
 
     async def _run_batch(self, units: list[Unit]) -> None:
         try:
-            if await self._may_start(units[0].held):
+            if await self._trials.may_start(units[0].held, self._group):
                 await self._compute(units)
         finally:
             self._give_back_device()
-
-    async def _may_start(self, held: Held) -> bool:
-        """Record an orphan's start before it is started, once for all its batches; give whether it may be."""
-        if not held.delivery.orphan:
-            return True
-        if held.trial is None:
-            held.trial = self._group.create_task(self._try(held), name="start of an orphan")
-        return await held.trial
-
-    async def _try(self, held: Held) -> bool:
-        """Count a start; one that was started often enough is a dead letter."""
-        starts = 1 + await through_outages(self._consumer.start, held.delivery)
-        if starts <= MOST_STARTS:
-            return True
-        await through_outages(self._consumer.bury, held.delivery, f"its worker died {starts - 1} times")
-        self._fail(held, DeadLettered(f"the job's worker died each of the {starts - 1} times that it was run"))
-        return False
 
     async def _compute(self, units: list[Unit]) -> None:
         """Run a batch; one that raises is halved until the culprit stands by itself, and fails alone."""
@@ -242,7 +222,7 @@ class Worker:
             self._allowance.was_too_much(size_of(units, self._batcher.budget).run)
             self._batcher.budget = self._allowance.now
         if len(units) == 1:
-            self._fail(units[0].held, _as_ours(error, units[0].item))
+            self._answers.fail(units[0].held, _as_ours(error, units[0].item))
             return
         if not isinstance(error, OutOfMemory):
             logger.warning("a batch of %d items failed and is halved: %r", len(units), error)
@@ -266,32 +246,9 @@ class Worker:
         try:
             outputs = self._family.finish(held.head, held.outputs, held.job.options)
         except InfinityError as error:
-            self._fail(held, error)
+            self._answers.fail(held, error)
             return
-        self._settle(held, Result(held.job.id, outputs, held.tokens, held.truncated, held.times()))
-
-    def _fail(self, held: Held, error: InfinityError) -> None:
-        if not held.settled:
-            self._meter.failed(error.code)
-            self._settle(held, Failure(held.job.id, error))
-
-    def _settle(self, held: Held, reply: Reply) -> None:
-        held.settled = True
-        held.outputs = None
-        self._answers.append((held, reply))
-        self._to_answer.set()
-
-    async def _write_answers(self) -> None:
-        """Write all that was settled since the last write; a job is held until its answer is written."""
-        while not (self._ending and len(self._holdings) == 0):
-            await self._to_answer.wait()
-            self._to_answer.clear()
-            answers, self._answers = self._answers, []
-            if answers:
-                pairs = [(held.delivery, reply) for held, reply in answers]
-                await through_outages(self._consumer.answer, pairs)
-                for held, _ in answers:
-                    self._holdings.remove(held)
+        self._answers.give(held, outputs, held.tokens)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._group.create_task(work, name=name)

@@ -11,7 +11,7 @@ from .baseline import back_to
 from .conftest import Stack
 from .crowd import Crowd, connect, drop_one, request
 from .load import Load, at_once, embed
-from .patience import until
+from .patience import PROMPT, until
 from .processes import Api, Worker, until_served
 from .proxy import Proxy
 from .test_stopped import items_done
@@ -67,7 +67,7 @@ async def test_slow_clients_hold_up_nobody(stack: Stack) -> None:
             writer.transport.abort()
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
     assert load.tally.flawless(), load.tally
-    assert load.tally.longest < 5
+    assert load.tally.longest < PROMPT
     await back_to(before, stack.look)
 
 

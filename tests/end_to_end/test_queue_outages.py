@@ -18,8 +18,8 @@ from .patience import until
 from .processes import Api, Worker, until_served
 from .redis_server import RedisServer
 
-REFUSED_WITHIN = 5.0  # s
-BACK_WITHIN = 10.0  # s
+REFUSED_WITHIN = 8.0  # s
+BACK_WITHIN = 20.0  # s
 
 
 def only_refused(tally: Tally) -> bool:

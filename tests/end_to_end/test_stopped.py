@@ -13,7 +13,7 @@ from infinity_pool.broker.presence import EXPIRY
 from .baseline import back_to
 from .conftest import Stack
 from .load import Load, at_once, embed
-from .patience import until
+from .patience import PROMPT, until
 from .processes import Worker, until_served
 
 Start = Callable[..., Any]
@@ -35,7 +35,7 @@ async def test_a_stopped_workers_jobs_go_to_others_and_its_late_answers_nowhere(
         process(workers[0]).resume()
         await load.more(50)
     assert load.tally.flawless(), load.tally
-    assert load.tally.longest < 6
+    assert load.tally.longest < PROMPT
     await back_to(before, stack.look)
 
 

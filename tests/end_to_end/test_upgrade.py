@@ -8,6 +8,7 @@ from infinity_pool.broker import keys
 from .balancer import Balancer
 from .conftest import Stack
 from .load import Load
+from .patience import PROMPT
 from .processes import Api, Worker
 
 Start = Callable[..., Any]
@@ -43,5 +44,5 @@ async def test_a_rolling_upgrade_costs_no_caller_anything(stack: Stack, start: S
                 del apis[0]
             await load.more(100)
     assert load.tally.flawless(), load.tally
-    assert load.tally.longest < 5
+    assert load.tally.longest < PROMPT
     assert len(stack.server.commands.xinfo_consumers(keys.jobs("rolling", "online"), keys.GROUP)) == 2
