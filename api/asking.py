@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -164,6 +164,16 @@ class Asked:
         """Say what answers have beside their outputs."""
         truncated = sum(result.truncated for result in results)
         return result_headers(results[0]._replace(truncated=truncated), self.known(model))
+
+
+async def together(*jobs: Coroutine[Any, Any, Result]) -> list[Result]:
+    """Await several jobs; where one fails, the others are taken back."""
+    tasks = [asyncio.create_task(job) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 @contextmanager

@@ -3,14 +3,16 @@
 from typing import Any, ClassVar, Literal
 
 from aiohttp import web
+from pydantic import AliasChoices, Field
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked
 from infinity_pool.api.cutting import CUTTING
+from infinity_pool.api.jina import Inputs, JinaBody
 from infinity_pool.api.listing import list_response, matrix_pieces
+from infinity_pool.api.parts import Part, Work, items_of, run_parts
 from infinity_pool.api.reading import Dimensions
-from infinity_pool.api.rendering import Encoding, embeddings_response, result_headers, usage_of
-from infinity_pool.api.texts import TextsOrIds
+from infinity_pool.api.rendering import Encoding, embeddings_response, identity, result_headers, usage_of
 from infinity_pool.api.vllm import VectorsBody
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
@@ -24,7 +26,7 @@ _TOLD = ("dimensions", "normalize", "pooling", "embedding_dtype", "prompt", "pro
 _AS_VLLM = {"use_activation": "normalize", "embed_dtype": "embedding_dtype"}
 
 
-class EmbeddingsBody(VectorsBody):
+class EmbeddingsBody(VectorsBody, JinaBody):
     """
     What is asked for; images and sounds are data URIs, base64 alone, or URLs they are fetched from.
 
@@ -34,9 +36,9 @@ class EmbeddingsBody(VectorsBody):
 
     files: ClassVar[str] = "input"
 
-    input: TextsOrIds
+    input: Inputs
     encoding_format: Encoding | None = None
-    dimensions: Dimensions = None
+    dimensions: Dimensions = Field(None, validation_alias=AliasChoices("dimensions", "output_dimension"))
     user: str | None = None
     modality: Modality = "text"
     normalize: bool | None = None
@@ -53,12 +55,23 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
     body = await asked.read(EmbeddingsBody, "embed")
     asked.check_count(body.input, "input")
     modality = modality or body.modality
-    worker = asked.known(body.model)
-    task = _task_of(worker)
+    worker = asked.known(body.model) if body.task is None else await asked.worker(body.model)
+    task = "multivector" if body.return_multivector else _task_of(worker)
     check_ability(worker, task, modality)
-    items = await asked.items(body.model, body.input, modality)
-    result = await asked.run(body.model, task, items, _options(body, modality), asked.lane(len(items)))
+    if any(isinstance(item, Part) for item in body.input):
+        result = await _embed_parts(asked, body, task, worker)
+    else:
+        items = await asked.items(body.model, body.input, modality)
+        options = _options(body, modality, worker)
+        result = await asked.run(body.model, task, items, options, asked.lane(len(items)))
     return _response(body, result, asked.known(body.model))
+
+
+async def _embed_parts(asked: Asked, body: EmbeddingsBody, task: str, worker: WorkerInfo | None) -> Result:
+    """Embed texts and images, each of which says which it is."""
+    parts = [item if isinstance(item, Part) else Part("text", item) for item in body.input]
+    work = Work(body.model, task, lambda modality: _options(body, modality, worker), "input")
+    return await run_parts(asked, work, parts, await items_of(asked, work, parts))
 
 
 def _task_of(worker: WorkerInfo | None) -> str:
@@ -68,16 +81,17 @@ def _task_of(worker: WorkerInfo | None) -> str:
 
 
 def _response(body: EmbeddingsBody, result: Result, worker: WorkerInfo | None) -> web.Response:
-    encoding = body.encoding_format or "float"
+    encoding = body.encoding_format or ("base64" if body.number_format == "base64" else "float")
     if not isinstance(result.outputs, list):
         return embeddings_response(body.model, result, encoding, worker)
     pieces = matrix_pieces(result.outputs, encoding, "embedding", "embedding")
-    about = {"model": body.model, "usage": usage_of(result)}
+    about = {"model": body.model, "usage": usage_of(result), **identity()}
     return list_response(pieces, sum(one.size for one in result.outputs), about, result_headers(result, worker))
 
 
-def _options(body: EmbeddingsBody, modality: Modality) -> dict[str, Any]:
+def _options(body: EmbeddingsBody, modality: str, worker: WorkerInfo | None) -> dict[str, Any]:
     """Give what the model's family is told; text is what all take, so it is not said."""
     options = {ours: getattr(body, name) for name, ours in _AS_VLLM.items() if getattr(body, name) is not None}
     options |= {name: value for name in _TOLD if (value := getattr(body, name)) is not None}
+    options = body.jina_options(worker if modality == "text" else None) | options
     return options if modality == "text" else options | {"modality": modality}

@@ -1,6 +1,8 @@
 """Turns results into the bytes of an answer: arrays straight into JSON or base64, never through lists of floats."""
 
 import asyncio
+import time
+import uuid
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
@@ -41,7 +43,7 @@ def embeddings_response(model: str, result: Result, encoding: Encoding, worker: 
     A large answer is rendered in slices, and between two of them all other requests have their turn.
     """
     rows = little(np.asarray(result.outputs))
-    about = {"model": model, "usage": usage_of(result)}
+    about = {"model": model, "usage": usage_of(result), **identity()}
     headers = result_headers(result, worker)
     if rows.size <= SLICE:
         return json_response({"object": "list", "data": _entries(rows, 0, encoding), **about}, headers=headers)
@@ -52,6 +54,11 @@ def usage_of(*results: Result) -> dict[str, int]:
     """Count the tokens that were run, under the names that OpenAI has for it."""
     tokens = sum(result.tokens for result in results)
     return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def identity() -> dict[str, Any]:
+    """Give what tells an answer from others, and its time."""
+    return {"id": f"infinity-{uuid.uuid4()}", "created": int(time.time())}
 
 
 def result_headers(result: Result, worker: WorkerInfo | None) -> dict[str, str]:

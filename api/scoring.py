@@ -1,13 +1,11 @@
 """What requests for scores share."""
 
-import time
-import uuid
 from typing import Any
 
 from aiohttp import web
 
 from infinity_pool.api.cutting import CUTTING
-from infinity_pool.api.rendering import json_response, result_headers, usage_of
+from infinity_pool.api.rendering import identity, json_response, result_headers, usage_of
 from infinity_pool.api.vllm import VllmBody
 from infinity_pool.broker.messages import Result
 from infinity_pool.broker.presence import WorkerInfo
@@ -34,7 +32,6 @@ def scored_response(
         **entries,
         "model": model,
         "usage": usage_of(result),
-        "id": f"infinity-{uuid.uuid4()}",
-        "created": int(time.time()),
+        **identity(),
     }
     return json_response(answer, headers=result_headers(result, worker))

@@ -41,6 +41,8 @@ class Embeddings(BaseModel):
     data: list[Embedding]
     model: str
     usage: Usage
+    id: str
+    created: int = Field(description="Seconds since 1970.")
 
 
 class Listed(BaseModel):

@@ -57,6 +57,7 @@ class WorkerInfo:
     tasks: list[str] = field(default_factory=list)
     modalities: list[str] = field(default_factory=lambda: ["text"])
     labels: list[str] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
     engine: str = ""
     device: str = ""
     dtype: str = ""

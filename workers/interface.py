@@ -117,6 +117,9 @@ class Family(Protocol):
     labels: tuple[str, ...] = ()
     """The names of a classifier's labels, in the order of its outputs."""
 
+    prompts: tuple[str, ...] = ()
+    """The names that the option `input_type` may have: what texts are for, as the model tells it apart."""
+
     dimensions: int
     """Numbers in a vector, or labels in an answer."""
 

@@ -224,6 +224,7 @@ def _description(loaded: LoadedModel) -> dict[str, object]:
         "tasks": list(loaded.family.tasks),
         "modalities": list(loaded.family.modalities),
         "labels": list(loaded.family.labels),
+        "prompts": list(loaded.family.prompts),
         "engine": loaded.engine_name,
         "device": loaded.engine.device,
         "dtype": loaded.engine.dtype,

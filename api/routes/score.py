@@ -6,14 +6,14 @@ product with one of the second, summed), and a model of vectors their cosine.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from aiohttp import web
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 
-from infinity_pool.api.asking import Asked, named
+from infinity_pool.api.asking import Asked, named, together
 from infinity_pool.api.comparing import cosine, max_sim, plain_numbers
 from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.described import described
@@ -132,24 +132,13 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
         items = await asked.files(body.model, body.text_2, "text_2")
         options = common | {"modality": body.modality}
     lane = asked.lane(len(items), online=True)
-    first, second = await _both(
+    first, second = await together(
         asked.run(body.model, task, body.text_1, common | sides["query"], lane, "text_1"),
         asked.run(body.model, task, items, options, lane, "text_2"),
     )
     queries = _repeated(list(first.outputs), len(items))
     compare = max_sim if task == "multivector" else cosine
     return await asyncio.to_thread(compare, queries, list(second.outputs)), [first, second]
-
-
-async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:
-    """Await two jobs; where one fails, the other is taken back."""
-    tasks = [asyncio.create_task(first), asyncio.create_task(second)]
-    try:
-        one, other = await asyncio.gather(*tasks)
-        return one, other
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _repeated(values: Sequence[Any], count: int) -> Sequence[Any]:

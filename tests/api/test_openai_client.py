@@ -62,10 +62,10 @@ def test_a_text_that_would_be_cut_is_refused_on_request(client: openai.OpenAI) -
     assert caught.value.param == "input[1]"
 
 
-def test_only_the_fields_that_openai_has(client: openai.OpenAI) -> None:
+def test_only_the_fields_that_openai_and_infinity_have(client: openai.OpenAI) -> None:
     answer = client.embeddings.with_raw_response.create(model="m", input="four").http_response.json()
 
-    assert answer.keys() == {"object", "data", "model", "usage"}
+    assert answer.keys() == {"object", "data", "model", "usage", "id", "created"}
     assert answer["data"][0].keys() == {"object", "index", "embedding"}
     assert answer["usage"].keys() == {"prompt_tokens", "total_tokens"}
 

@@ -17,7 +17,7 @@ from infinity_pool.workers.text.cutting import CUTS
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
 from infinity_pool.workers.text.modules import unit
-from infinity_pool.workers.text.options import check_names, check_task, count_of, flag_of, input_type_of
+from infinity_pool.workers.text.options import INPUT_TYPES, check_names, check_task, count_of, flag_of, input_type_of
 from infinity_pool.workers.text.padding import mask_of, text_batch
 from infinity_pool.workers.text.projection import Projection, read_linear, write_weights
 from infinity_pool.workers.text.quantising import OPTION, NumberFormats
@@ -65,6 +65,7 @@ class BgeM3(Family):
     """Texts in; a head's task says what of them comes out, and is marked in its batch."""
 
     tasks: tuple[str, ...] = ("embed", "sparse", "multivector")
+    prompts: tuple[str, ...] = INPUT_TYPES
     auto_class = "AutoModel"
 
     def __init__(self, files: ModelFiles) -> None:

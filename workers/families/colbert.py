@@ -91,6 +91,7 @@ class ColBert(Family):
     """Texts in, one float32 matrix [tokens, width] each out."""
 
     tasks: tuple[str, ...] = ("multivector",)
+    prompts: tuple[str, ...] = INPUT_TYPES
     auto_class = "AutoModel"
 
     def __init__(self, files: ModelFiles) -> None:

@@ -107,6 +107,7 @@ class SentenceTransformer(Family):
         )
         self.max_chars = self._tokenizer.max_chars
         self._prompts = Prompts(facts)
+        self.prompts = self._prompts.names
         self._steps = Steps(facts["steps"], files.described, facts["hidden_size"])
         self._hidden_size: int = facts["hidden_size"]
         self.dimensions: int = min(self._steps.width, facts["truncate_dim"] or self._steps.width)

@@ -84,6 +84,7 @@ class Splade(Family):
         self._tokenizer = Tokenizer(files, self.max_length, vocabulary=facts["vocab_size"])
         self.max_chars = self._tokenizer.max_chars
         self._prompts = Prompts(facts)
+        self.prompts = self._prompts.names
         self._strategy: str = facts["strategy"]
         self._logarithms: int = facts["logarithms"]
         self._top_k: int | None = facts["top_k"]

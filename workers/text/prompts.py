@@ -33,6 +33,11 @@ class Prompts:
         self._texts: dict[str, str] = facts["prompts"]
         self._default: str | None = facts["default_prompt_name"]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may be named."""
+        return tuple(self._texts)
+
     def choose(self, options: Options) -> str:
         """Give the request's own text, the one it names, or the model's default; raises InvalidInput."""
         given = [name for name in self.OPTIONS if options.get(name) is not None]
