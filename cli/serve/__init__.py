@@ -1,5 +1,6 @@
 """infinity serve: the queue, the workers and the API of one machine, under one supervisor."""
 
+import os
 import sys
 from collections import Counter
 from typing import Any
@@ -9,6 +10,7 @@ import click
 from infinity_pool.api.settings import HttpSettings
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.settings import options_of
+from infinity_pool.cli import infinity
 from infinity_pool.cli.options import read, read_each, settings_options
 from infinity_pool.cli.process import run_process
 from infinity_pool.cli.sections import SectionedCommand
@@ -28,8 +30,17 @@ Embedding requests of a few items go on the online lane, which workers serve fir
 """
 
 
+class Serve(SectionedCommand):
+    """The command, which takes Infinity's options and variables too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ours in place of Infinity's."""
+        os.environ.update(infinity.variables(os.environ))
+        return super().parse_args(ctx, infinity.arguments(args))
+
+
 @click.command(
-    cls=SectionedCommand,
+    cls=Serve,
     sections=_SECTIONS,
     params=[
         *settings_options(ModelSettings, repeated=options_of(ModelSettings)),
