@@ -18,13 +18,14 @@ def give_back_unused() -> None:
 
 
 async def stay_small() -> None:
-    """Return what is no longer used whenever this process has grown, as long bodies make it."""
-    least = _resident()
+    """Return what is no longer used while this process is larger than it was, as long bodies make it."""
+    least = last = _resident()
     while True:
         await asyncio.sleep(_LOOK)
-        if _resident() > least + _GROWN:
+        if last != _resident() > least + _GROWN:  # as before: nothing was freed since
             await asyncio.to_thread(give_back_unused)
-            least = _resident()
+        last = _resident()
+        least = min(least, last)
 
 
 def _resident() -> int:
