@@ -8,7 +8,7 @@ Every error this project raises on purpose; `code` is its name on the wire.
   + Forbidden                forbidden           the caller's key is not for this
   + ModelNotFound            model_not_found     no such model is known
   + Overloaded               overloaded          the model's queue is full; `retry_after` says when to try again
-    + RateLimited            rate_limit_exceeded the caller's key asked for too much in too short a time
+    + RateLimited            rate_limit_exceeded  the caller's key asked for too much in too short a time
     + QuotaExceeded          insufficient_quota  the caller's key has had its tokens for the day or month
   + DeadlineExceeded         deadline_exceeded   no answer within the job's time
   + Unavailable              unavailable         the queue, or every worker of the model, cannot be reached now
