@@ -232,7 +232,6 @@ async def test_many_texts_and_a_pair(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("changed", "param"),
     [
-        ({"input": "alone"}, "input"),
         ({"input": []}, "input"),
         ({"input": ["a", 1]}, "input[1]"),
         ({"input": [["a", "b", "c"]]}, "input[0]"),
