@@ -11,7 +11,8 @@ from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
 
 _ALONE = (
-    *("api/test_clients", "api/test_deadlines", "api/test_front_door", "api/test_overload", "api/test_readiness"),
+    *("api/test_clients", "api/test_deadlines", "api/test_front_door", "api/test_openapi"),
+    *("api/test_overload", "api/test_readiness"),
     *("broker/test_client", "broker/test_consumer", "broker/test_losses", "broker/test_presence"),
     *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_sharing"),
     *("cli/test_stuck", "end_to_end/", "workers/engines/test_dummy", "workers/test_sharing"),
