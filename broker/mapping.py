@@ -22,6 +22,7 @@ from infinity_pool.broker.errors import (
     InvalidInput,
     ModelNotFound,
     Overloaded,
+    QuotaExceeded,
     Unauthorized,
     Unavailable,
 )
@@ -232,7 +233,7 @@ class Mapper:
             try:
                 return await self._submit(items)
             except (Unavailable, Overloaded) as error:
-                if not self._waits:
+                if not self._waits or isinstance(error, QuotaExceeded):  # which would be until tomorrow
                     raise
                 await asyncio.sleep(min(error.retry_after or 0.0, _LONGEST_PAUSE))
             await backoff.pause()
@@ -263,7 +264,7 @@ def _mapped(place: _Place) -> Mapped:
 
 def _concerns_all(error: InfinityError) -> bool:
     """Whether any other document would fail alike: of a model, a key or an option."""
-    if isinstance(error, ModelNotFound | Unauthorized | Forbidden):
+    if isinstance(error, ModelNotFound | Unauthorized | Forbidden | QuotaExceeded):
         return True
     return isinstance(error, InvalidInput) and error.item is None and error.param not in _OF_AN_ITEM
 

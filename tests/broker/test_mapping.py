@@ -9,7 +9,14 @@ import pytest
 from redis.asyncio import Redis
 
 from infinity_pool.broker.client import QueueClient
-from infinity_pool.broker.errors import DeadLettered, InvalidInput, ModelNotFound, Unavailable
+from infinity_pool.broker.errors import (
+    DeadLettered,
+    InvalidInput,
+    ModelNotFound,
+    QuotaExceeded,
+    RateLimited,
+    Unavailable,
+)
 from infinity_pool.broker.mapping import Document, Mapper
 from infinity_pool.broker.messages import Result
 from tests.broker.conftest import Echo
@@ -154,6 +161,15 @@ async def test_only_where_nobody_waits_is_unavailability_waited_out() -> None:
 
     assert (one.output, len(patient.calls)) == (1, 2)
     assert isinstance(other.error, Unavailable)
+
+
+async def test_a_limit_of_a_minute_is_waited_out_and_a_quota_is_not() -> None:
+    patient = Scripted(RateLimited("too many", retry_after=0.01))
+    [one] = [each async for each in Mapper(patient).results(["a"])]
+    assert (one.output, len(patient.calls)) == (1, 2)
+
+    with pytest.raises(QuotaExceeded):
+        [each async for each in Mapper(Scripted(QuotaExceeded("none left", retry_after=9e4))).results(["a"])]
 
 
 async def test_the_first_done_comes_first_if_order_is_not_asked_for() -> None:
