@@ -1,20 +1,20 @@
 """
 Every error this project raises on purpose; `code` is its name on the wire.
 
-* InfinityError              internal            our own fault, told to the caller
-  + InvalidInput             invalid_input       the request cannot be served as it stands
-    + Unprocessable          unprocessable       it is well-formed, but one of its items cannot be read or run
-  + Unauthorized             unauthorized        the caller's key is missing or wrong
-  + Forbidden                forbidden           the caller's key is not for this
-  + ModelNotFound            model_not_found     no such model is known
-  + Overloaded               overloaded          the model's queue is full; `retry_after` says when to try again
+* InfinityError              internal             our own fault, told to the caller
+  + InvalidInput             invalid_input        the request cannot be served as it stands
+    + Unprocessable          unprocessable        it is well-formed, but one of its items cannot be read or run
+  + Unauthorized             unauthorized         the caller's key is missing or wrong
+  + Forbidden                forbidden            the caller's key is not for this
+  + ModelNotFound            model_not_found      no such model is known
+  + Overloaded               overloaded           the model's queue is full; `retry_after` says when to try again
     + RateLimited            rate_limit_exceeded  the caller's key asked for too much in too short a time
-    + QuotaExceeded          insufficient_quota  the caller's key has had its tokens for the day or month
-  + DeadlineExceeded         deadline_exceeded   no answer within the job's time
-  + Unavailable              unavailable         the queue, or every worker of the model, cannot be reached now
-  + WorkerFailed             worker_failed       a worker broke while it ran this job
-    + DeadLettered           dead_lettered       a job broke its worker every time it was tried
-  + Cancelled                cancelled           the caller went away first
+    + QuotaExceeded          insufficient_quota   the caller's key has had its tokens for the day or month
+  + DeadlineExceeded         deadline_exceeded    no answer within the job's time
+  + Unavailable              unavailable          the queue, or every worker of the model, cannot be reached now
+  + WorkerFailed             worker_failed        a worker broke while it ran this job
+    + DeadLettered           dead_lettered        a job broke its worker every time it was tried
+  + Cancelled                cancelled            the caller went away first
 """
 
 from typing import Any, ClassVar
