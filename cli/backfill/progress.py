@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from infinity_pool.cli.backfill.state import State
 
 Show = Callable[[State, float | None], None]
-"""Told how far it is, and which part of the input has been read, if its size is known."""
+"""Told how far it is, and which part of the input that is, if its size is known."""
 
 _WINDOW = 30.0  # s, over which speeds are taken
 _LINES = 10.0  # s between two lines

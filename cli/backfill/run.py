@@ -62,17 +62,15 @@ async def backfill(task: ModuleType, settings: BackfillSettings, inputs: tuple[s
         writer = module_of(kind).Writer(out, state.output, settings.shard_rows)
         with contextlib.closing(writer):
             if not state.finished:
-                work = Work(task, settings, files, state, writer, out)
-                with shown() as show:
-                    await _run(work, settings, stop, show)
+                await _run(Work(task, settings, files, state, writer, out), settings, stop)
     return told(state, out, stop.asked.is_set())
 
 
-async def _run(work: "Work", settings: BackfillSettings, stop: Stop, show: Show) -> None:
+async def _run(work: "Work", settings: BackfillSettings, stop: Stop) -> None:
     """Work, beside what must go on meanwhile, until it is done or told to stop."""
     try:
-        async with served(settings, stop) as found:
-            running = asyncio.create_task(work.run(found, show))
+        async with served(settings, stop) as found:  # whose bars, of loading, are gone when it is there
+            running = asyncio.create_task(work.run(found))
             try:
                 await first_end(stop.asked.wait(), _awaited(running), *found.keeping)
             finally:
@@ -180,9 +178,13 @@ class Work:
         if not state.failures:
             failures.unlink(missing_ok=True)
 
-    async def run(self, served: Served, show: Show) -> None:
+    async def run(self, served: Served) -> None:
         """Run all that is left; when cancelled, commit what there is."""
         await self._check_model(served)
+        with shown() as show:
+            await self._run(served, show)
+
+    async def _run(self, served: Served, show: Show) -> None:
         results = served.client.map(
             served.model,
             documents(self._source),
@@ -223,7 +225,7 @@ class Work:
         elif len(self._answered) >= _SEGMENT:
             await self._in_thread(self._write)
         if now - self._shown >= _SHOWN:
-            show(self._state, self._source.part())
+            show(self._state, self._source.part(self._state.rows))
             self._shown = now
 
     async def _commit(self, finished: bool = False) -> None:

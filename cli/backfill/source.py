@@ -58,7 +58,8 @@ def _found(given: str, format: str) -> Iterator[File]:
         return
     try:
         system, path = fsspec.core.url_to_fs(given)
-        names = sorted(system.glob(path)) if any(letter in given for letter in "*?[") else [path]
+        is_pattern = any(letter in given for letter in "*?[") and not system.exists(path)
+        names = sorted(system.glob(path)) if is_pattern else [path]
         names = [name for name in names if not system.isdir(name)]
         sizes = [system.info(name)["size"] for name in names]
     except FileNotFoundError:
@@ -118,19 +119,21 @@ class Source:
         self._skip = skip
         self._digest = digest
         self._before = 0  # bytes of the files that are read
+        self._rows_read = 0
         self._stream: BinaryIO | None = None
         self._slots = threading.Semaphore(_AHEAD)
 
-    def part(self) -> float | None:
-        """Say which part of the input has been read, None where its size is not known."""
+    def part(self, done: int) -> float | None:
+        """Say which part of the input so many rows are, by what those take that were read; None if nobody knows."""
         sizes = [file.size for file in self.files]
-        if None in sizes:
+        if None in sizes or not self._rows_read:
             return None
         try:
             here = self._stream.tell() if self._stream else 0
         except ValueError:  # it was closed at this moment
             here = 0
-        return min(1.0, (self._before + here) / max(1, sum(size or 0 for size in sizes)))
+        read = min(1.0, (self._before + here) / max(1, sum(size or 0 for size in sizes)))
+        return read * done / self._rows_read
 
     async def __aiter__(self) -> AsyncIterator[Row]:
         loop, batches = asyncio.get_running_loop(), asyncio.Queue[list[Row] | BaseException]()
@@ -165,6 +168,7 @@ class Source:
         digest, seen, missing = b"", Ids() if self._unique else None, 0
         for index, (file, line) in enumerate(self._lines()):
             row = Row(index, file.name, line.number, index)
+            self._rows_read = index + 1
             error = self._fill(row, line, seen)
             digest = row.digest = _digest(digest, row)
             missing += isinstance(error, MissingField)

@@ -79,7 +79,7 @@ async def test_killed_again_and_again(out: str, slow_url: str, run: Run, tmp_pat
     _, told = last.communicate(timeout=60)
 
     assert last.returncode == 3, told
-    assert midway == 2, "every kill came before the start or after the end: nothing was tested"
+    assert midway, "every kill came before the start or after the end: nothing was tested"
     as_if, found = (contents(folder) for folder in folders)
     states = [each.pop(f"{out}.state.json") for each in (as_if, found)]
     assert found.keys() == as_if.keys() - {"out.lock"}
