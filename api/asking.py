@@ -176,6 +176,11 @@ async def together(*jobs: Coroutine[Any, Any, Result]) -> list[Result]:
             task.cancel()
 
 
+async def visible_models(request: web.Request) -> list[ModelStatus]:
+    """Give the models that the caller's key is for; raises Unavailable."""
+    return [one for one in await request.app[CLIENT].models() if request[CALLER].may_see(one.name)]
+
+
 @contextmanager
 def naming_items(param: str) -> Iterator[None]:
     """Tell what a worker says of an item as what is wrong with one of a field's, or with the one query for all."""

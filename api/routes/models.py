@@ -8,6 +8,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import capabilities
+from infinity_pool.api.asking import visible_models
 from infinity_pool.api.auth import CALLER
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
@@ -86,7 +87,7 @@ class ModelList(BaseModel):
 @described(gives=ModelList)
 async def models(request: web.Request) -> web.Response:
     """List the models."""
-    found = await _visible(request)
+    found = await visible_models(request)
     caller = request[CALLER]
     limits = {"key_limits": {name: getattr(caller, name) for name in LIMITS}} if caller.limited else {}
     return json_response({"object": "list", "data": [_about(model, request) for model in found], **limits})
@@ -98,17 +99,12 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """Give one model."""
     name = request.match_info["id"]
-    found = {each.name: each for each in await _visible(request)}
+    found = {each.name: each for each in await visible_models(request)}
     if name not in found:
         raise ModelNotFound(
             f"no model {name[:256]!r} is served here; there is: {', '.join(found) or 'none'}", param="model"
         )
     return json_response(_about(found[name], request))
-
-
-async def _visible(request: web.Request) -> list[ModelStatus]:
-    """Give the models that the caller's key is for."""
-    return [one for one in await request.app[CLIENT].models() if request[CALLER].may_see(one.name)]
 
 
 def _about(model: ModelStatus, request: web.Request) -> dict[str, Any]:

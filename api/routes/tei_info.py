@@ -6,9 +6,10 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, Field
 
+from infinity_pool.api.asking import visible_models
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import tei
-from infinity_pool.api.keys import CLIENT, SETTINGS
+from infinity_pool.api.keys import SETTINGS
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker.errors import ModelNotFound
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
@@ -67,7 +68,7 @@ class Info(BaseModel):
 @described(gives=Info, query=InfoQuery, dialect=tei, also=((404, tei.ErrorAnswer), (503, tei.ErrorAnswer)))
 async def info(request: web.Request) -> web.Response:
     """Tell of the only model, or of the one that is named."""
-    worker = _worker(await request.app[CLIENT].models(), request.query.get("model"))
+    worker = _worker(await visible_models(request), request.query.get("model"))
     settings = request.app[SETTINGS]
     about = {
         "model_id": worker.model,

@@ -146,8 +146,10 @@ async def test_models_are_those_of_the_key(pair: Pair) -> None:
     async with aiohttp.ClientSession(pair.replicas[1].url, headers=_bearer(key)) as http:
         async with http.get("/v1/models") as response:
             assert (response.status, (await response.json())["data"]) == (200, [])
-        async with http.get("/v1/models/m") as response:
-            assert response.status == 404
+        for path in ("/v1/models/m", "/info"):
+            async with http.get(path) as response:
+                assert response.status == 404
+                assert "there is: none" in await response.text()
 
 
 async def test_models_tell_the_keys_limits(pair: Pair) -> None:
