@@ -80,7 +80,8 @@ $(VENV)/test.stamp: $(VENV)/serve.stamp
 $(CLIENTS)/stamp: $(VENV)/pip.stamp tests/clients/constraints.txt
 	@echo "installing the client libraries that are tested"
 	@$(PYTHON) -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --requirement tests/clients/constraints.txt
+	@$(CLIENTS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-compile \
+		--requirement tests/clients/constraints.txt
 	@touch $@
 
 $(OPTIMUM)/stamp: $(VENV)/pip.stamp tests/optimum/constraints.txt pyproject.toml

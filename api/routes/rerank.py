@@ -12,9 +12,10 @@ from infinity_pool.api.billing import Meta, meta_of, search_units
 from infinity_pool.api.described import described, speak
 from infinity_pool.api.dialects import cohere, tei
 from infinity_pool.api.documents import Document, Documents, as_object, texts_of
-from infinity_pool.api.rendering import json_response, result_headers
+from infinity_pool.api.rendering import json_response
 from infinity_pool.api.scoring import ScoringBody, scored_response
 from infinity_pool.api.shapes import Answer
+from infinity_pool.api.tei import Direction, Timed, side_of
 from infinity_pool.api.texts import ListOfTexts
 from infinity_pool.broker.answers import Ranked, ranked
 from infinity_pool.broker.errors import InvalidInput
@@ -40,7 +41,7 @@ class RerankBody(ScoringBody):
     return_documents: bool | None = Field(None, validation_alias=AliasChoices("return_documents", "return_text"))
     instruction: str | None = None
     truncation: bool | None = None
-    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+    truncation_direction: Direction | None = None
     max_tokens_per_doc: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
@@ -64,9 +65,9 @@ class RerankBody(ScoringBody):
     @property
     def options(self) -> dict[str, Any]:
         """What the model's family is told."""
-        side = self.truncation_direction and self.truncation_direction.lower()
-        more = {"truncate": self.truncation, "truncation_side": side, "instruction": self.instruction}
-        return {name: value for name, value in more.items() if value is not None} | super().options
+        more = {"truncate": self.truncation, "instruction": self.instruction}
+        given = {name: value for name, value in more.items() if value is not None}
+        return given | side_of(self.truncation_direction) | super().options
 
 
 class TextRank(BaseModel):
@@ -106,6 +107,7 @@ class ObjectsAnswer(RerankAnswer):
 
 
 class _Ranking(NamedTuple):
+    asked: Timed
     body: RerankBody
     texts: list[str]
     best: list[Ranked]
@@ -124,7 +126,9 @@ async def rerank(request: web.Request) -> web.Response:
     ranking = await _rank(request)
     if ranking.body.texts is None:
         return _answer(ranking, "1", lambda index: ranking.texts[index])
-    return json_response(_told(ranking), headers=result_headers(ranking.result, ranking.worker))
+    pairs = [[ranking.body.query, text] for text in ranking.texts]
+    headers = ranking.asked.told(ranking.body.model, pairs, ranking.result)
+    return json_response(_told(ranking), headers=headers)
 
 
 @routes.post("/v1/rerank")
@@ -145,7 +149,7 @@ async def rerank_v2(request: web.Request) -> web.Response:
 
 async def _rank(request: web.Request) -> _Ranking:
     """Score all documents for the query."""
-    asked = Asked(request)
+    asked = Timed(request)
     body = await _read(asked, request)
     asked.check_count(body.given, body.field)
     texts = texts_of(body.given, body.rank_fields)
@@ -155,7 +159,7 @@ async def _rank(request: web.Request) -> _Ranking:
     _check_cut(body.max_tokens_per_doc, worker)
     pairs = [[body.query, text] for text in texts]
     result = await asked.run(body.model, "rerank", pairs, body.options, asked.lane(len(texts), online=True), body.field)
-    return _Ranking(body, texts, ranked(cast(Array, result.outputs), body.top_n), result, worker)
+    return _Ranking(asked, body, texts, ranked(cast(Array, result.outputs), body.top_n), result, worker)
 
 
 async def _read(asked: Asked, request: web.Request) -> RerankBody:

@@ -95,6 +95,13 @@ async def test_rank_fields_are_read_in_their_order(ask: Ask) -> None:
     assert "'pages' is no text" in answer["message"]
 
 
+async def test_tei_s_clients_are_told_the_times(served: Api) -> None:
+    body = {"model": "ranker", "query": QUERY, "texts": TEXTS}
+    async with aiohttp.ClientSession(served.url) as session, session.post("/rerank", json=body) as response:
+        assert int(response.headers["x-total-time"]) >= 0
+        assert int(response.headers["x-compute-characters"]) == 3 * len(QUERY) + sum(map(len, TEXTS))
+
+
 async def test_texts_are_answered_as_by_tei(ask: Ask) -> None:
     expected = await scores(ask)
 

@@ -41,6 +41,7 @@ class WorkerHere:
             family=kind,
             tasks=[*self.family.tasks],
             labels=[*self.family.labels],
+            prompts=[*self.family.prompts],
             engine=found.engine,
             device="cpu",
             dtype=self.engine.dtype,

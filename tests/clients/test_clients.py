@@ -4,19 +4,23 @@ Client libraries as people have them, unchanged, each a program in an environmen
 What a program prints is what the library gave it, and is compared with what the server answers to plain HTTP.
 """
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.conftest import Serving
+from infinity_pool.broker.embedded import EmbeddedServer
+from tests.api.conftest import Api, _until_ready
+from tests.api.worker_here import WorkerHere
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network, save_scorer
 
 PYTHON = Path(os.environ.get("CLIENTS", Path(sys.prefix) / "clients" / "bin" / "python"))
@@ -39,11 +43,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("models")
     vectors = save_modules(save_network("bert", root / "vectors"), pooling("mean"), ("Normalize", {}))
     scores = save_scorer("bert", root / "scores")
-    models = ["--model", str(vectors), "--model", str(scores), "--cache-dir", str(root / "cache")]
-    names = ["--served-model-name", VECTORS, "--served-model-name", SCORES]
-    serving = Serving(*models, *names, "--engine", "torch", "--batch-tokens", "512", "--preprocess-workers", "0")
-    yield serving.ready().url
-    serving.end()
+    with EmbeddedServer.start() as queue, ExitStack() as workers:
+        for name, folder in ((VECTORS, vectors), (SCORES, scores)):
+            workers.enter_context(WorkerHere(queue.url, name, folder).running())
+        api = Api(queue.url)
+        asyncio.run(_until_ready(api.url, VECTORS))
+        asyncio.run(_until_ready(api.url, SCORES))
+        yield api.url
+        api.stop()
 
 
 @pytest.fixture(scope="module")
