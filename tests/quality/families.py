@@ -28,6 +28,7 @@ from tests.docker.conftest import ROOT
 from tests.tiny_late_interaction import save_bge_m3, save_pylate
 from tests.tiny_models import save_scorer
 from tests.tiny_towers import save_clap, save_clip
+from tests.tiny_vision_language import save_vision_language
 from tests.workers.conftest import MINILM, prepare_here
 from tests.workers.families.test_causal_reranker import save_causal_reranker
 from tests.workers.families.test_colpali import colpali
@@ -72,6 +73,7 @@ MODELS: dict[str, Callable[[Path], Path]] = {
     "cross_encoder": lambda folder: save_scorer("bert", folder),
     "sentence_transformer": _minilm,
     "splade": save_sparse_encoder,
+    "vision_language": lambda folder: save_vision_language(folder, "qwen3_vl"),
 }
 """A model of each family, written to a folder."""
 

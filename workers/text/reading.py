@@ -18,18 +18,23 @@ from infinity_pool.workers.text import saved_tokenizer
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
 _NOT_TAKEN = ("trust_remote_code", "torch_dtype", "dtype", "device_map", "device", "provider", "file_name", "export")
-_UNSUPPORTED = ("processing_kwargs", "query_expansion", "query_length", "document_length")
+_UNSUPPORTED = ("query_expansion", "query_length", "document_length")
+_TEXT = "text"
+MESSAGE = "message"
+"""What sentence-transformers calls an item that a chat template puts into words."""
 
 
-def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[str, Any]:
+def read_text_model(files: ModelFiles, folder: Path, auto_class: str, takes: str = _TEXT) -> dict[str, Any]:
     """
     Write a model's tokenizer to `folder`; give its limits, its inputs, its hidden size and its loading options.
 
+    `takes` is what its items must be: texts, or messages, whose `processing` is then given too.
     Raises InvalidInput if transformers cannot load it or its files ask for what is not served.
     """
     from infinity_pool.workers.networks.network import empty_network
 
     settings = _settings(files.network)
+    _check(settings, files.network, takes)
     options = {"model_options": _options(settings, "model"), "config_options": _options(settings, "config")}
     network = empty_network(replace(files, extra=files.extra | options), auto_class)
     tokenizer_options = _tokenizer_options(settings)
@@ -43,6 +48,7 @@ def read_text_model(files: ModelFiles, folder: Path, auto_class: str) -> dict[st
         "hidden_size": _width(network),
         "vocab_size": getattr(network.config, "vocab_size", None),
         "chat_template": bool(made.chat_template),
+        **({} if takes == _TEXT else {"processing": settings.get("processing_kwargs") or {}}),
     }
 
 
@@ -51,18 +57,28 @@ def _settings(network: Path) -> dict[str, Any]:
     for name in _SETTINGS:
         settings = read_object(network / f"sentence_{name}_config.json")
         if settings:
-            _check(settings, network)
             return settings
     return {}
 
 
-def _check(settings: dict[str, Any], network: Path) -> None:
-    for key in _UNSUPPORTED:
+def modalities_of(network: Path) -> dict[str, Any]:
+    """Give what a network's own settings say that it takes, each with the method that is called."""
+    return _modalities(_settings(network))
+
+
+def _modalities(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings.get("modality_config") or {_TEXT: {"method": "forward"}}
+
+
+def _check(settings: dict[str, Any], network: Path, takes: str) -> None:
+    for key in (*_UNSUPPORTED, "processing_kwargs") if takes == _TEXT else _UNSUPPORTED:
         if settings.get(key):
             raise InvalidInput(f"{key} in the settings of {network} is not served", param="model")
-    modalities = settings.get("modality_config") or {"text": {"method": "forward"}}
-    if "message" in modalities or modalities.get("text", {}).get("method") != "forward":
-        raise InvalidInput(f"{network} takes {', '.join(modalities)}, and only plain text is served", param="model")
+    modalities = _modalities(settings)
+    others = takes == _TEXT and MESSAGE in modalities
+    if others or modalities.get(takes, {}).get("method") != "forward":
+        plain = "plain text" if takes == _TEXT else "messages by its forward method"
+        raise InvalidInput(f"{network} takes {', '.join(modalities)}, and only {plain} is served", param="model")
 
 
 def _options(settings: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -94,7 +110,7 @@ def _width(network: Any) -> int:
     try:
         return int(network(input_ids=torch.ones(1, 4, dtype=torch.long, device="meta"))[0].shape[-1])
     except (NotImplementedError, RuntimeError):  # it looks at values, which are not there
-        return int(network.config.hidden_size)
+        return int(network.config.get_text_config().hidden_size)
 
 
 def _positions(network: Any) -> int | None:

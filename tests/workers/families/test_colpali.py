@@ -10,56 +10,23 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import Engine, Family
+from tests.tiny_vision_language import QUERIES, TEXT, byte_tokenizer, image, qwen_config, qwen_tokenizer
 from tests.workers.conftest import load_here, run
 
 WIDTH = 32
-QUERIES = ["what is on the page?", "a longer query, about the table of figures in the annual report", "x"]
-_TEXT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-_VISION = {**_TEXT, "hidden_size": 32, "image_size": 32, "patch_size": 8, "model_type": "siglip_vision_model"}
-_CORPUS = [*QUERIES, "Describe the image. Question: Query: system user assistant 0123456789 <>|:\n"] * 3
-
-
-def image(width: int, height: int) -> bytes:
-    noise = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(noise).save(file, "PNG")
-    return file.getvalue()
-
-
+_VISION = {**TEXT, "hidden_size": 32, "image_size": 32, "patch_size": 8, "model_type": "siglip_vision_model"}
 PAGES = [image(64, 48), image(40, 70), image(100, 31)]
 
 
-def _tokenizer(kind: Any, *special: str, **options: Any) -> Any:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    names = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(_CORPUS, trainer)
-    made = kind(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        bos_token="<bos>",
-        unk_token="<unk>",
-        model_max_length=256,
-        **options,
-    )
-    made.add_special_tokens({"additional_special_tokens": list(special)})
-    return made
-
-
 def colpali(folder: Path) -> None:
-    tokenizer = _tokenizer(transformers.PreTrainedTokenizerFast, "<image>")
+    tokenizer = byte_tokenizer(transformers.PreTrainedTokenizerFast, "<image>")
     image_id = tokenizer.image_token_id = tokenizer.convert_tokens_to_ids("<image>")
     tokenizer.image_token = "<image>"
-    text = {"model_type": "gemma", "vocab_size": len(tokenizer), "num_key_value_heads": 1, "head_dim": 16, **_TEXT}
+    text = {"model_type": "gemma", "vocab_size": len(tokenizer), "num_key_value_heads": 1, "head_dim": 16, **TEXT}
     vision = {**_VISION, "projection_dim": 64, "vision_use_head": False, "num_image_tokens": 16}
     config: Any = transformers.PaliGemmaConfig(  # type: ignore[call-arg] # the stub has its older name
         text_config={**text, "num_image_tokens": 16, "max_position_embeddings": 512},
@@ -75,13 +42,8 @@ def colpali(folder: Path) -> None:
 
 
 def colqwen2(folder: Path) -> None:
-    marks = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-    tokenizer = _tokenizer(transformers.Qwen2Tokenizer, *marks, "<|endoftext|>", padding_side="left")
-    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for name, mark in _QWEN_MARKS.items()}
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
-    text = {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "max_position_embeddings": 512, **_TEXT}
-    vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14}
-    config = transformers.Qwen2VLConfig(text_config={**text, "rope_parameters": rope}, vision_config=vision, **ids)
+    tokenizer = qwen_tokenizer()
+    config = qwen_config("qwen2_vl", tokenizer)
     transformers.ColQwen2ForRetrieval(
         transformers.ColQwen2Config(vlm_config=config, embedding_dim=WIDTH)
     ).save_pretrained(folder)
@@ -89,20 +51,12 @@ def colqwen2(folder: Path) -> None:
     transformers.ColQwen2Processor(images, tokenizer).save_pretrained(folder)
 
 
-_QWEN_MARKS = {
-    "image": "image_pad",
-    "video": "video_pad",
-    "vision_start": "vision_start",
-    "vision_end": "vision_end",
-}
-
-
 def colmodernvbert(folder: Path) -> None:
     tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     marks = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *tiles)
-    tokenizer = _tokenizer(transformers.PreTrainedTokenizerFast, *marks)
+    tokenizer = byte_tokenizer(transformers.PreTrainedTokenizerFast, *marks)
     ids = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
-    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 512, "local_attention": 16, **_TEXT, **ids}
+    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 512, "local_attention": 16, **TEXT, **ids}
     config = transformers.ModernVBertConfig(
         text_config={"model_type": "modernbert", **text},
         vision_config={**_VISION, "vision_use_head": False},

@@ -13,6 +13,7 @@ from infinity_pool.workers.models.choices import FAMILIES, make_family
 from tests.tiny_late_interaction import save_bge_m3, save_pylate
 from tests.tiny_models import pooling, save_modules, save_network, save_scorer
 from tests.tiny_towers import save_clap, save_clip
+from tests.tiny_vision_language import save_vision_language
 from tests.workers.conftest import prepare_here
 from tests.workers.families.test_causal_reranker import save_causal_reranker
 from tests.workers.families.test_colpali import KINDS
@@ -43,6 +44,7 @@ SAVES: dict[str, Callable[[Path], Any]] = {
     "clip": save_clip,
     "clap": save_clap,
     "colpali": lambda folder: KINDS[next(iter(KINDS))](folder),
+    "vision_language": lambda folder: save_vision_language(folder, "qwen2_vl"),
     "cross_encoder": lambda folder: save_scorer("bert", folder),
     "classifier": lambda folder: save_scorer("bert", folder, labels=3),
     "causal_reranker": save_causal_reranker,
