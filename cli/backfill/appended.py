@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def is_local(path: object) -> bool:
+    """Whether a path is of this machine, and not of a URL."""
+    return isinstance(path, Path)
+
+
 class Appended:
     """A file that grows, cut back at its start to the `size` that is known to be good."""
 
@@ -37,9 +42,44 @@ class Appended:
         self._file.close()
 
 
+class Parts:
+    """What an Appended is, where files cannot grow: a folder of files, one for each commit, each named by its start."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder = folder
+        self._size = size
+        self._data = b""
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in folder.glob("*.jsonl"):
+            if int(file.stem) >= size:
+                file.unlink()
+
+    def write(self, data: bytes) -> None:
+        """Write behind all else."""
+        self._data += data
+
+    def sync(self) -> int:
+        """Write what came since the last; give the size of all."""
+        if self._data:
+            (self._folder / f"{self._size:015d}.jsonl").write_bytes(self._data)
+            self._size, self._data = self._size + len(self._data), b""
+        return self._size
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @contextmanager
 def put_in_place(path: Path) -> Iterator[BinaryIO]:
-    """Write a file under another name, and give it its own when it is whole and on the disk."""
+    """
+    Write a file under another name, and give it its own when it is whole and on the disk.
+
+    Stores of objects show one when it is whole anyway.
+    """
+    if not is_local(path):
+        with path.open("wb") as file:
+            yield file
+        return
     scratch = path.with_name(f".{path.name}.tmp")
     try:
         with scratch.open("wb") as file:

@@ -15,7 +15,7 @@ own = partial(option, scope="backfill")
 class BackfillSettings(ModelSettings):
     """Files through a model."""
 
-    out: str = own("Where results go: a .jsonl or .npy file, or a folder of Parquet shards, NAME.parquet.")
+    out: str = own("Where results go: a .jsonl or .npy file, or a folder or URL of Parquet shards, NAME.parquet.")
     format: str = own("What the input is; auto: its names say.", default="auto", choices=("auto", *FORMATS))
     id_field: str = own("The field with each row's id; default: ids are the rows' places, from 0.", default="")
     unique_ids: bool = own("Refuse a row whose id an earlier one has, by an index on the disk.", default=True)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.cli.backfill.appended import put_in_place
+from infinity_pool.cli.backfill.appended import Appended, Parts, is_local, put_in_place
 
 VERSION = 1
 
@@ -75,7 +75,10 @@ def save(out: Path, state: State) -> None:
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Keep others off an output meanwhile; raises InvalidInput if another run is at it."""
+    """Keep others of this machine off an output on it meanwhile; raises InvalidInput if another run is at it."""
+    if not is_local(out):
+        yield
+        return
     path = beside(out, "lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -90,6 +93,22 @@ def alone(out: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+
+
+def failures_of(out: Path, size: int) -> Appended | Parts:
+    """Open what failures are written to, cut back to a size."""
+    path = beside(out, "failures.jsonl")
+    return Appended(path, size) if is_local(out) else Parts(path, size)
+
+
+def remove_failures(out: Path) -> None:
+    """Remove what an earlier run has left of failures."""
+    path = beside(out, "failures.jsonl")
+    if is_local(out):
+        path.unlink(missing_ok=True)
+    else:
+        for file in path.glob("*.jsonl"):
+            file.unlink()
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

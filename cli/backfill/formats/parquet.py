@@ -60,7 +60,8 @@ class Writer:
         out.mkdir(parents=True, exist_ok=True)
         if pending := state.get("pending"):
             self._pending = out / pending
-            self._tables.append(parquet.read_table(self._pending, partitioning=None))
+            with self._pending.open("rb") as file:
+                self._tables.append(parquet.read_table(file))
         known = {*map(_SHARD.format, range(self._shards)), pending}
         for file in files(out):
             if file.name not in known:

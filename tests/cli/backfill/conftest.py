@@ -38,7 +38,9 @@ def run(queue_url: str, tmp_path: Path) -> Run:
 
     async def run(task: str, *inputs: str, out: str, model: str = MODEL, **options: Any) -> int:
         module = importlib.import_module(f"infinity_pool.cli.backfill.tasks.{task}")
-        settings = module.Settings(model=model, out=str(tmp_path / out), **{"redis_url": queue_url, **options})
+        settings = module.Settings(
+            model=model, out=out if "://" in out else str(tmp_path / out), **{"redis_url": queue_url, **options}
+        )
         paths = [each if "://" in each else str(tmp_path / each) for each in inputs]
         async with asyncio.timeout(60):
             return await backfill(module, settings, tuple(paths))

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from upath import UPath
 
 from infinity_pool.broker.errors import InvalidInput
 from tests.cli.backfill.conftest import WIDTH, Run
@@ -110,6 +111,27 @@ async def test_a_url(run: Run, tmp_path: Path) -> None:
     assert (vectors.shape, vectors.dtype) == ((len(TEXTS), 2), np.float16)
 
 
+async def test_shards_to_a_url(run: Run, tmp_path: Path) -> None:
+    """Resumed as elsewhere: what a run that was killed has left behind is not taken for more than it is."""
+    write_txt(tmp_path / "in.txt", [*TEXTS[:100], "", *TEXTS[100:]])
+    out = UPath(f"memory://{tmp_path.name}/out.parquet")
+    with pytest.raises(InvalidInput, match="only Parquet is written to URLs"):
+        await run("embed", "in.txt", out="memory://x/out.npy")
+
+    assert await run("embed", "in.txt", out=str(out), shard_rows=128, commit_seconds=0.0) == 3
+    state, shards = out.with_name("out.parquet.state.json"), sorted(out.glob("*"))
+    contents = [shard.read_bytes() for shard in shards]
+    [failed] = out.with_name("out.parquet.failures.jsonl").glob("*")
+    begun = json.loads(state.read_bytes()) | {"rows": 0, "digest": "", "done": 0, "failed": 0, "failures": 0}
+    state.write_bytes(json.dumps(begun | {"output": {}, "finished": False}).encode())
+
+    assert await run("embed", "in.txt", out=str(out), shard_rows=128) == 3
+    assert [shard.read_bytes() for shard in sorted(out.glob("*"))] == contents
+    assert [path.name for path in shards] == [f"part-{n:06d}.parquet" for n in range(3)]
+    assert json.loads(failed.read_bytes())["line"] == 101
+    assert json.loads(state.read_bytes())["done"] == len(TEXTS)
+
+
 async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").touch()
 
@@ -126,8 +148,8 @@ async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
         ("absent.txt", "out.npy", {}, "there is no file"),
         ("*.absent", "out.npy", {}, "there is no file"),
         ("in.doc", "out.npy", {}, "--format must say what"),
-        ("in.txt", "out.doc", {}, "--out is a path that ends in"),
-        ("in.txt", "out.csv", {}, "--out is a path that ends in"),
+        ("in.txt", "out.doc", {}, "--out ends in"),
+        ("in.txt", "out.csv", {}, "--out ends in"),
         ("in.txt", "out.npy", {"format": "npy"}, "npy is only written"),
         ("in.txt", "out.npy", {"id_field": "id"}, "has no fields"),
         ("in.txt", "out.npy", {"format": "jsonl"}, ""),
