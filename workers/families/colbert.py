@@ -1,7 +1,8 @@
 """
 ColBERT: a text to a matrix with one vector of length 1 for each of its tokens, to be compared by MaxSim.
 
-PyLate's folders, and those of the Stanford implementation, which jina-colbert's are too; vectors equal PyLate's.
+PyLate's folders, those of the Stanford implementation, which jina-colbert's are too, and sentence-transformers' own
+(MultiVectorEncoder); vectors equal PyLate's and sentence-transformers'.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from infinity_pool.workers.text.late_interaction import STANFORD, Side, read_sid
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
 from infinity_pool.workers.text.modules import modules_of, unit
+from infinity_pool.workers.text.multi_vector import is_multi_vector, read_multi_vector
 from infinity_pool.workers.text.options import INPUT_TYPES, check_names, check_task, count_of, input_type_of
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.projection import (
@@ -31,17 +33,18 @@ from infinity_pool.workers.text.projection import (
     write_weights,
 )
 from infinity_pool.workers.text.quantising import OPTION, NumberFormats
+from infinity_pool.workers.text.saved_tokenizer import load, saved_options
 
 _OPTIONS = ("dimensions", OPTION, "input_type", *CUTS)
 
 
 def serves(files: ModelFiles) -> Claim:
-    """Claim PyLate's folders, and networks whose architecture is HF_ColBERT."""
+    """Claim PyLate's and sentence-transformers' folders, and networks whose architecture is HF_ColBERT."""
     modules = modules_of(files.path)
     described = read_object(files.path / "config_sentence_transformers.json")
     pylate = any(kind.startswith("pylate.") for kind, _ in modules) or described.get("model_type") == "ColBERT"
     stanford = STANFORD in (files.config.get("architectures") or [])
-    return Claim.OWN if stanford or (modules and pylate) else Claim.NONE
+    return Claim.OWN if stanford or (modules and pylate) or is_multi_vector(files.path) else Claim.NONE
 
 
 def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
@@ -52,9 +55,13 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     modules = modules_of(files.path)
     network = {"network": modules[0][1] if modules else ""}
     files = replace(files, extra=network)
-    facts = network | read_text_model(files, folder, ColBert.auto_class)
+    ours = is_multi_vector(files.path)
+    facts = network | read_text_model(files, folder, ColBert.auto_class, sides=ours)
     config = read_config(files)
-    sides = read_sides(files, config.vocab_size)
+    if ours:
+        sides = read_multi_vector(files, load(files, saved_options(folder)), facts["max_length"])
+    else:
+        sides = read_sides(files, config.vocab_size)
     window = getattr(config, "local_attention", None) or getattr(config, "sliding_window", None)
     return facts | {
         "sides": sides,
@@ -81,7 +88,7 @@ def _read_layers(files: ModelFiles, modules: list[tuple[str, str]], folder: Path
         if not weights["linear"]:
             raise InvalidInput(f"model {files.spec!r} has no linear.weight", param="model")
         layers.append(dense_layer("linear", weights["linear"]))
-    if not layers:
+    if not layers and not is_multi_vector(files.path):
         raise InvalidInput(f"model {files.spec!r} has no Dense module", param="model")
     write_weights(folder, weights)
     return layers
@@ -99,7 +106,7 @@ class ColBert(Family):
         self.inputs: tuple[str, ...] = tuple(facts["inputs"])
         self._layers: list[Layer] = facts["layers"]
         self._projection = Projection(files.described)
-        self.dimensions: int = self._layers[-1]["width"]
+        self.dimensions: int = self._layers[-1]["width"] if self._layers else facts["hidden_size"]
         self._formats = NumberFormats(files, self.dimensions, steps=False)
         self.output = "" if facts["torch_only"] else "last_hidden_state"
         self.counts_unattended = facts["sides"]["query"]["expanded"] and not facts["sides"]["query"]["attended"]

@@ -121,6 +121,8 @@ class Side:
         self.length = limit
         self._facts = facts
         self._skipped = np.array(facts["skipped"], np.int64)
+        self._prompt: str = facts.get("prompt", "")
+        self._floor: int = facts.get("floor", limit)
         self._marks = 0 if facts["marker"] is None else 1
         self._tokenizer = Tokenizer(files, limit - self._marks)
         self.max_chars = self._tokenizer.max_chars
@@ -138,13 +140,13 @@ class Side:
 
         Raises InvalidInput, naming the item.
         """
-        tokens = self._tokenizer.encode(texts, cut=cut)
+        tokens = self._tokenizer.encode(texts, self._prompt, cut)
         tokens.refuse_empty()
         ids, lengths = self._marked(tokens.ids, tokens.lengths)
         attended = lengths
         if self._facts["expanded"]:
-            ids = self._expanded(ids, lengths)
-            lengths = np.full(len(lengths), self.length, np.int32)
+            full = np.maximum(lengths, self._floor)
+            ids, lengths = self._expanded(ids, lengths, full), full
             attended = lengths if self._facts["attended"] else attended
         kept = np.isin(ids, self._skipped, invert=True)
         return Rows(lengths, {"input_ids": ids, "kept": kept}, {"attended": attended}, tokens.truncated)
@@ -156,8 +158,9 @@ class Side:
         starts = np.cumsum(lengths) - lengths
         return np.insert(ids, starts + 1, self._facts["marker"]), lengths + 1
 
-    def _expanded(self, ids: Array, lengths: Array) -> Array:
-        """Fill each text up to the whole length."""
-        rows = np.full((len(lengths), self.length), self._facts["filler"], np.int32)
-        rows[np.arange(self.length) < lengths[:, None]] = ids
-        return rows.ravel()
+    def _expanded(self, ids: Array, lengths: Array, full: Array) -> Array:
+        """Fill each text up to its full length."""
+        places = np.arange(full.max(initial=0))
+        rows = np.full((len(lengths), len(places)), self._facts["filler"], np.int32)
+        rows[places < lengths[:, None]] = ids
+        return np.asarray(rows[places < full[:, None]])

@@ -18,23 +18,26 @@ from infinity_pool.workers.text import saved_tokenizer
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _UNLIMITED = 32_768  # tokens, for the few models that name no limit at all
 _NOT_TAKEN = ("trust_remote_code", "torch_dtype", "dtype", "device_map", "device", "provider", "file_name", "export")
-_UNSUPPORTED = ("query_expansion", "query_length", "document_length")
+_SIDES = ("query_expansion", "query_length", "document_length")
 _TEXT = "text"
 MESSAGE = "message"
 """What sentence-transformers calls an item that a chat template puts into words."""
 
 
-def read_text_model(files: ModelFiles, folder: Path, auto_class: str, takes: str = _TEXT) -> dict[str, Any]:
+def read_text_model(
+    files: ModelFiles, folder: Path, auto_class: str, takes: str = _TEXT, sides: bool = False
+) -> dict[str, Any]:
     """
     Write a model's tokenizer to `folder`; give its limits, its inputs, its hidden size and its loading options.
 
-    `takes` is what its items must be: texts, or messages, whose `processing` is then given too.
+    `takes` is what its items must be: texts, or messages, whose `processing` is then given too;
+    `sides` says that the family knows the settings of queries and documents.
     Raises InvalidInput if transformers cannot load it or its files ask for what is not served.
     """
     from infinity_pool.workers.networks.network import empty_network
 
     settings = _settings(files.network)
-    _check(settings, files.network, takes)
+    _check(settings, files.network, takes, sides)
     options = {"model_options": _options(settings, "model"), "config_options": _options(settings, "config")}
     network = empty_network(replace(files, extra=files.extra | options), auto_class)
     tokenizer_options = _tokenizer_options(settings)
@@ -70,8 +73,8 @@ def _modalities(settings: dict[str, Any]) -> dict[str, Any]:
     return settings.get("modality_config") or {_TEXT: {"method": "forward"}}
 
 
-def _check(settings: dict[str, Any], network: Path, takes: str) -> None:
-    for key in (*_UNSUPPORTED, "processing_kwargs") if takes == _TEXT else _UNSUPPORTED:
+def _check(settings: dict[str, Any], network: Path, takes: str, sides: bool) -> None:
+    for key in (*(() if sides else _SIDES), *(("processing_kwargs",) if takes == _TEXT else ())):
         if settings.get(key):
             raise InvalidInput(f"{key} in the settings of {network} is not served", param="model")
     modalities = _modalities(settings)

@@ -71,6 +71,7 @@ def test_modules_that_are_none(text: str, words: str, tmp_path: Path) -> None:
         ({"model_type": "bert"}, ["their.own.Transformer"], {}, "modules Transformer"),
         ({"model_type": "bert"}, [TRANSFORMER], {"model_type": "SparseEncoder"}, "modules Transformer"),
         ({}, None, {}, "architectures none; model_type none"),
+        ({}, ["sentence_transformers.base.modules.router.Router"], {}, "modules Router"),
     ],
 )
 def test_what_no_family_serves_is_refused_with_what_was_found(
