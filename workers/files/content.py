@@ -12,8 +12,10 @@ _log = logging.getLogger(__name__)
 
 _TEXTS = (".json", ".txt", ".model", ".py", ".jinja", ".tiktoken", "artifact.metadata")
 _ELSEWHERE = ("onnx/", "openvino/", "coreml/", "original/")  # the same model for other programs
-_WEIGHTS = re.compile(r"(?P<folder>\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(?P<kind>safetensors|bin)")
-"""Weights of the network, and of the modules of a sentence-transformers folder."""
+_WEIGHTS = re.compile(
+    r"(?P<folder>((query|document)_)?\d+_[^/]+/)?(pytorch_)?model(-\d+-of-\d+)?\.(?P<kind>safetensors|bin)"
+)
+"""Weights of the network, and of the modules of a sentence-transformers folder, whose Router has two routes."""
 
 RANGES = "calibration_ranges.npy"
 """The least and the largest value of each dimension of a model's vectors, by which int8 and uint8 are made."""
@@ -54,7 +56,7 @@ def has_weights(names: Iterable[str]) -> bool:
 
 def network_weights(names: Iterable[str]) -> list[str]:
     """Choose the weights of the network, without those of the modules that follow it."""
-    return [name for name in _weights(names) if "/" not in name or name.startswith("0_")]
+    return [name for name in _weights(names) if "/" not in name or name.startswith(("0_", "document_0_"))]
 
 
 def _weights(names: Iterable[str]) -> list[str]:

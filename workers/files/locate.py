@@ -10,7 +10,13 @@ from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.settings import ModelSettings
 
 _PACKAGE = "package:"
-_CONFIGS = ("config.json", "0_Transformer/config.json", "0_CLIPModel/config.json")
+_CONFIGS = (
+    "config.json",
+    "0_Transformer/config.json",
+    "0_CLIPModel/config.json",
+    "document_0_Transformer/config.json",
+    "document_0_MLMTransformer/config.json",
+)
 """Where the network's own is; sentence-transformers has had it in a folder of the first module."""
 
 
