@@ -15,11 +15,13 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
+from infinity_pool.workers.files.locate import read_object
 from infinity_pool.workers.interface import Batch, Claim, Family, Head, ModelFiles, Rows
 from infinity_pool.workers.media.images import open_image
 from infinity_pool.workers.text.cutting import CUTS, Cut, cut_of
 from infinity_pool.workers.text.limits import limit_of
 from infinity_pool.workers.text.matrices import cut
+from infinity_pool.workers.text.modules import modules_of
 from infinity_pool.workers.text.options import Options, check_names, check_task, count_of, modality_of
 from infinity_pool.workers.text.padding import mask_of, pad
 from infinity_pool.workers.text.quantising import OPTION, NumberFormats
@@ -40,6 +42,7 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
     """Give the limits, the width and what the network takes; raises InvalidInput if there is no processor."""
     from infinity_pool.workers.networks.network import read_config
 
+    _refuse_modules(files)
     config = read_config(files)
     processor = _processor(files)
     text = config.vlm_config.get_text_config()
@@ -50,6 +53,14 @@ def describe(files: ModelFiles, folder: Path) -> dict[str, Any]:
         "positions": getattr(text, "max_position_embeddings", None),
         "pad_id": int(processor.tokenizer.pad_token_id or 0),
     }
+
+
+def _refuse_modules(files: ModelFiles) -> None:
+    """Refuse what sentence-transformers would do after the network: leave out tokens, or put them together."""
+    for kind, place in modules_of(files.path)[1:]:
+        config = read_object(files.path / place / "config.json")
+        if not kind.endswith(".MultiVectorMask") or config.get("keep_only_token_ids") or config.get("skiplist_words"):
+            raise InvalidInput(f"module {kind!r} of {files.spec!r} is not served: it leaves out tokens", param="model")
 
 
 def make(files: ModelFiles) -> Family:

@@ -173,7 +173,7 @@ class VisionLanguage(Pooled):
     def _tokens_around(self, count: int, place: int, prompt: str) -> Array:
         text = self._rendered({"type": "image", "image": ""}, prompt)
         if text.count(_IMAGE) != 1:
-            raise InvalidInput(f"must not have {_IMAGE} in it", param="prompt")
+            raise InvalidInput(f"prompt must not have {_IMAGE} in it", param="prompt")
         tokens = self._tokenizer.encode([text.replace(_IMAGE, _IMAGE * count)])
         if tokens.truncated[0]:
             raise InvalidInput(f"becomes over {self.max_length} tokens, the limit of this model", item=place)

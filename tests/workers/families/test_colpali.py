@@ -1,6 +1,7 @@
 """Every token's vector is that of transformers' own classes, for queries and page images."""
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from PIL import Image
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.interface import Engine, Family
+from infinity_pool.workers.models.detect import detect
 from tests.tiny_vision_language import QUERIES, TEXT, byte_tokenizer, image, qwen_config, qwen_tokenizer
-from tests.workers.conftest import load_here, run
+from tests.workers.conftest import load_here, prepare_here, run
 
 WIDTH = 32
 _VISION = {**TEXT, "hidden_size": 32, "image_size": 32, "patch_size": 8, "model_type": "siglip_vision_model"}
@@ -194,3 +196,22 @@ def test_bad_input(
     _, family, _ = model
     with pytest.raises(InvalidInput, match=message):
         family.prepare(family.head(task, options), items, options)
+
+
+@pytest.mark.parametrize("kept", [None, [4, 5]])
+def test_of_sentence_transformers_modules_none_may_leave_out_tokens(kept: list[int] | None, tmp_path: Path) -> None:
+    colqwen2(tmp_path)
+    kinds = ["base.modules.transformer.Transformer", "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"]
+    places = ["", "1_MultiVectorMask"]
+    listed = [{"type": f"sentence_transformers.{kind}", "path": places[at]} for at, kind in enumerate(kinds)]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "MultiVectorEncoder"}))
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"transformer_task": "retrieval"}))
+    (tmp_path / places[1]).mkdir()
+    (tmp_path / places[1] / "config.json").write_text(json.dumps({"skiplist_words": [], "keep_only_token_ids": kept}))
+
+    if kept is None:
+        assert detect(prepare_here(tmp_path).files) == "colpali"
+        return
+    with pytest.raises(InvalidInput, match="leaves out tokens"):
+        prepare_here(tmp_path)
