@@ -9,7 +9,7 @@ from typing import Any
 PATIENCE = 20.0
 """Seconds that anything may take on a busy machine, unless a test is about how long it takes."""
 
-PROMPT = 12.0
+PROMPT = 25.0
 """Seconds in which a request is answered whose work was done again: one on a quiet machine, and never a minute."""
 
 _LOOK = 0.02  # s between two looks

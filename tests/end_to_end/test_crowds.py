@@ -47,7 +47,7 @@ async def test_what_nobody_waits_for_any_more_is_not_computed(stack: Stack, star
         *(drop_one(stack.url, request("wanted", texts), 0.0, rng) for _ in range(60)),
     )
     assert statuses == {200: 10}
-    assert time.monotonic() - began < 6, "the others' 7 s of work were done too"
+    assert time.monotonic() - began < 10, "the others' 10 s of work were done too"
     assert await items_done(stack, "wanted") < 280, "half of the 560 that were asked for, and 80 are wanted"
 
 
