@@ -59,6 +59,8 @@ class Asked:
         names = [name for name, workers in served.items() if workers]
         if body.model == UNNAMED and len(names) > 1 and task:
             names = [name for name in names if any(task in worker.tasks for worker in served[name])]
+            if len(names) > 1:
+                raise _unnamed(names)
         return body.model_copy(update={"model": names[0]}) if len(names) == 1 else body
 
     def lane(self, items: int, online: bool = False) -> Lane:
@@ -91,8 +93,11 @@ class Asked:
 
     def _check_awaited(self, model: str, known: dict[str, ModelStatus]) -> None:
         if model not in known:
-            names = ", ".join(filter(self._caller.may_see, known)) or "none"
-            raise ModelNotFound(f"no model {model!r} is served here; there is: {names}", param="model")
+            names = [*filter(self._caller.may_see, known)]
+            if model == UNNAMED and names:
+                raise _unnamed(names)
+            told = ", ".join(names) or "none"
+            raise ModelNotFound(f"no model {model!r} is served here; there is: {told}", param="model")
         if not known[model].workers:
             raise Unavailable(f"no worker of {model} is alive now", retry_after=2.0)
         if not self.deadline.left("online"):
@@ -179,6 +184,10 @@ async def together(*jobs: Coroutine[Any, Any, Result]) -> list[Result]:
 async def visible_models(request: web.Request) -> list[ModelStatus]:
     """Give the models that the caller's key is for; raises Unavailable."""
     return [one for one in await request.app[CLIENT].models() if request[CALLER].may_see(one.name)]
+
+
+def _unnamed(names: Sequence[str]) -> InvalidInput:
+    return InvalidInput(f"model: say which is meant; there is: {', '.join(names)}", param="model")
 
 
 @contextmanager

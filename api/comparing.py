@@ -20,7 +20,7 @@ def max_sim(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
 
 
 def cosine(queries: Sequence[Array], documents: Sequence[Array]) -> Array:
-    """Give the cosine of each pair of vectors, float32 [n]."""
+    """Give the cosine of each pair of vectors, float32 [n], which rounding does not bring over 1."""
     one, other = (np.asarray(side, np.float32) for side in (queries, documents))
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray((one * other).sum(1) / np.maximum(lengths, 1e-12))
+    return np.asarray(np.clip((one * other).sum(1) / np.maximum(lengths, 1e-12), -1, 1))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked, together
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Item, Result
@@ -33,6 +34,9 @@ async def items_of(asked: Asked, work: Work, parts: Sequence[Part]) -> list[Item
     items = [part.value for part in parts]
     files = [place for place, part in enumerate(parts) if part.modality != "text"]
     if files:
+        worker = await asked.worker(work.model)
+        for modality in {parts[place].modality for place in files}:
+            check_ability(worker, work.task, modality)
         with _naming(files):
             found = await asked.files(work.model, [str(items[place]) for place in files], work.param)
         for place, file in zip(files, found, strict=True):

@@ -62,7 +62,7 @@ async def _dead(settings: DeadSettings) -> int:
         except Exception as error:
             if not is_outage(error):
                 raise
-            raise Unavailable(f"the queue cannot be reached: {error}") from error
+            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     if settings.json:
         click.echo(orjson.dumps([about(letter) for letter in letters]))
     else:

@@ -102,7 +102,7 @@ async def _ask(url: str, work: Callable[..., Awaitable[None]], *args: Any) -> in
         except Exception as error:
             if not is_outage(error):
                 raise
-            raise Unavailable(f"the queue cannot be reached: {error}") from error
+            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     return 0
 
 

@@ -110,7 +110,7 @@ async def _look(redis: Redis) -> Look:
     except Exception as error:
         if not is_outage(error):
             raise
-        raise Unavailable(f"the queue cannot be reached: {error}") from error
+        raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
 
 
 def is_ready_here(look: Look) -> bool:

@@ -55,7 +55,7 @@ async def _usage(settings: UsageSettings) -> int:
         except Exception as error:
             if not is_outage(error):
                 raise
-            raise Unavailable(f"the queue cannot be reached: {error}") from error
+            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     if settings.json:
         click.echo(orjson.dumps([each._asdict() for each in used]))
     else:

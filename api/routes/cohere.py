@@ -11,7 +11,7 @@ import numpy as np
 from aiohttp import web
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 
-from infinity_pool.api.asking import Asked, together
+from infinity_pool.api.asking import Asked
 from infinity_pool.api.billing import Meta, meta_of
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import cohere
@@ -173,7 +173,7 @@ async def _results(asked: Asked, body: EmbedBody, parts: list[Part], formats: li
     dtypes = list(dict.fromkeys(map(_dtype, formats)))
     works = [Work(body.model, "embed", partial(body.options, worker, dtype), body.field) for dtype in dtypes]
     items = await items_of(asked, works[0], parts)
-    results = await together(*(run_parts(asked, work, parts, items) for work in works))
+    results = [await run_parts(asked, work, parts, items) for work in works]  # in turn: a key has so many items at once
     return dict(zip(dtypes, results, strict=True))
 
 

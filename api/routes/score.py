@@ -131,7 +131,7 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     if body.modality != "text":
         items = await asked.files(body.model, body.text_2, "text_2")
         options = common | {"modality": body.modality}
-    lane = asked.lane(len(items), online=True)
+    lane = asked.lane(len(items))
     first, second = await together(
         asked.run(body.model, task, body.text_1, common | sides["query"], lane, "text_1"),
         asked.run(body.model, task, items, options, lane, "text_2"),

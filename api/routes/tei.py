@@ -136,7 +136,7 @@ async def _embedded(asked: Timed, body: SimilarityBody, texts: list[str], worker
     """Embed both sides in one job; an error names the side."""
     options = body.options | plain_numbers(worker)
     try:
-        return await asked.run(body.model, "embed", texts, options, asked.lane(len(texts), online=True), "inputs")
+        return await asked.run(body.model, "embed", texts, options, asked.lane(len(texts)), "inputs")
     except InvalidInput as error:
         if error.item is None:
             raise

@@ -79,7 +79,7 @@ async def tokenize(request: web.Request) -> web.Response:
     texts = body.inputs or []
     asked.check_count(texts, "inputs")
     options = body.options | {"texts": True}
-    result = await asked.run(body.model, "tokenize", texts, options, asked.lane(len(texts), online=True), "inputs")
+    result = await asked.run(body.model, "tokenize", texts, options, asked.lane(len(texts)), "inputs")
     spelled = [Spelled(*output) for output in result.outputs]
     return bare_response(_token_pieces(spelled), 8 * result.tokens, asked.told(body.model, texts, result))
 

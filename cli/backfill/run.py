@@ -30,16 +30,19 @@ async def backfill(task: ModuleType, settings: BackfillSettings, inputs: tuple[s
     out, kind = place_of(settings.out)
     files = await asyncio.to_thread(find, inputs, settings.format)
     asked = asked_for(task, settings, files, kind)
-    with alone(out):
-        stop = Stop()
-        if settings.restart:
-            remove(out, kind)
-        state = load(out, asked)
-        save(out, state)  # before anything is written, which belongs to nobody without it
-        writer = module_of(kind).Writer(out, state.output, settings.shard_rows)
-        with contextlib.closing(writer):
-            if not state.finished:
-                await _run(Work(task, settings, files, state, writer, out), settings, stop)
+    stop = Stop()
+    try:
+        with alone(out):
+            if settings.restart:
+                remove(out, kind)
+            state = load(out, asked)
+            save(out, state)  # before anything is written, which belongs to nobody without it
+            writer = module_of(kind).Writer(out, state.output, settings.shard_rows)
+            with contextlib.closing(writer):
+                if not state.finished:
+                    await _run(Work(task, settings, files, state, writer, out), settings, stop)
+    except OSError as error:  # as where the disk is full, also while the writer is closed
+        raise InfinityError(f"it broke off: {error}; the same command goes on") from error
     return told(state, out, stop.asked.is_set())
 
 
@@ -57,8 +60,6 @@ async def _run(work: Work, settings: BackfillSettings, stop: Stop) -> None:
                 running.result()
     except Refused as refused:
         raise InfinityError(f"{refused} cannot run") from refused
-    except OSError as error:
-        raise InfinityError(f"it broke off: {error}; the same command goes on") from error
 
 
 async def _awaited(task: "asyncio.Task[None]") -> None:

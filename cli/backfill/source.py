@@ -1,11 +1,14 @@
 """The rows of all inputs, in their order, read ahead by a thread: a pipe may keep its reader waiting."""
 
 import asyncio
+import gzip
 import hashlib
 import importlib
 import itertools
+import lzma
 import os
 import threading
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +28,8 @@ STDIN = "-"
 
 _BATCH = 64  # rows that are handed over at once
 _AHEAD = 4  # batches
+_BROKEN = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, ValueError)
+"""What is raised for a file that is not what its name says; pyarrow's errors are ValueErrors."""
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _TRIED = 100  # rows, after which a field that none has is taken for a mistake
 
@@ -201,12 +206,19 @@ class Source:
 
     def _lines(self) -> Iterator[tuple[File, Line]]:
         for file in self.files:
-            with _open(file) as (raw, stream):
-                self._stream = raw
-                for line in reader(file.format)(stream, self._fields):
+            try:
+                for line in self._lines_of(file):
                     yield file, line
-                self._stream = None
+            except _BROKEN as error:
+                message = f"{file.name} cannot be read as {file.format}: {error}"
+                raise InvalidInput(message, param="inputs") from error
             self._before += file.size or 0
+
+    def _lines_of(self, file: File) -> Iterator[Line]:
+        with _open(file) as (raw, stream):
+            self._stream = raw
+            yield from reader(file.format)(stream, self._fields)
+            self._stream = None
 
 
 @contextmanager

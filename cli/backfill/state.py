@@ -49,7 +49,7 @@ def load(out: Path, asked: dict[str, Any]) -> State:
     """
     Read how far an earlier run came, or begin.
 
-    Raises InvalidInput, saying what differs, if it was asked for something else.
+    Raises InvalidInput, saying what differs, if there is output already and something else was asked for.
     """
     try:
         found = orjson.loads(beside(out, "state.json").read_bytes())
@@ -61,7 +61,10 @@ def load(out: Path, asked: dict[str, Any]) -> State:
         raise InvalidInput(f"{beside(out, 'state.json')} cannot be read ({error}); --restart begins anew") from error
     if found.get("version") != VERSION:
         raise InvalidInput(f"{out} was begun by another version of this program; --restart begins anew", param="out")
-    if differs := list(_differences(found["asked"], asked)):
+    differs = list(_differences(found["asked"], asked))
+    if differs and not found["done"]:
+        return State(asked)  # nothing was done: it was a slip, and this is what was meant
+    if differs:
         told = "; ".join(differs)
         raise InvalidInput(f"{out} was begun otherwise: {told}; --restart begins anew", param="out")
     return State(**found)

@@ -34,7 +34,7 @@ BAD: dict[str, tuple[bytes, str | None, str]] = {
     "a model without a name": (body(model=""), "model", "at least 1"),
     "a model with a long name": (body(model="m" * 1000), "model", "at most 256"),
     "no items": (body(input=[]), "input", "at least 1"),
-    "an object as input": (body(input={"text": SECRET}), "input", "array"),
+    "an object as input": (body(input={"words": SECRET}), "input[0]", "an object with a text or an image"),
     "null as input": (body(input=None), "input", "array"),
     "a number in the list": (body(input=["a", 5]), "input[1]", "string"),
     "null in the list": (body(input=["a", "b", None]), "input[2]", "string"),
@@ -53,6 +53,12 @@ BAD: dict[str, tuple[bytes, str | None, str]] = {
     "more dimensions than there are": (body(dimensions=14), "dimensions", "from 1 to 13"),
     "a user that is a number": (body(user=1), "user", "string"),
 }
+
+
+async def test_nothing_is_fetched_for_a_model_of_texts(http: aiohttp.ClientSession, api: Api) -> None:
+    async with http.post("/v1/embeddings", data=body(input=[{"url": "http://127.0.0.1:1/a.png"}])) as response:
+        assert response.status == 400
+        assert "takes text, not image" in (await response.json())["error"]["message"]
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -163,6 +163,7 @@ async def test_83_an_error_s_body(ask: Ask) -> None:
         pytest.param({"input": "a", "dimensions": 14}, 400, id="96 more than there are"),
         pytest.param({"input": "a", "dimensions": 0}, 200, id="97 0: all"),
         pytest.param({"input": "a", "model": "absent"}, 404, id="98 an unknown model"),
+        pytest.param({"input": "a", "model": "default/not-specified"}, 400, id="98 which of two models is not said"),
         pytest.param({"input": "a", "user": "someone", "unknown": [1]}, 200, id="fields that are passed over"),
     ],
 )

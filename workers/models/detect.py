@@ -7,9 +7,13 @@ from infinity_pool.workers.files.locate import read_json
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.models.choices import FAMILIES, family_module
 
+_NONE = "dummy"
+
 
 def family_of(files: ModelFiles, wanted: str) -> str:
     """Name the family that is wanted, or with "auto" the one that serves the model; raises as `detect` does."""
+    if wanted == _NONE:
+        raise InvalidInput(f"family {_NONE} has no network: it runs on engine {_NONE} alone", param="family")
     return detect(files) if wanted == "auto" else wanted
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 import subprocess
@@ -134,6 +133,21 @@ async def test_what_differs_is_told(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "out.npy.ids.jsonl").read_text() == "0\n1\n2\n3\n"
 
 
+async def test_a_slip_before_anything_was_done_is_no_beginning(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text":"a"}\n' * 150)
+    with pytest.raises(InvalidInput, match="none of the first 100 rows"):
+        await run("embed", "in.jsonl", out="out.npy", field="words")
+    assert await run("embed", "in.jsonl", out="out.npy") == 0
+    assert len((tmp_path / "out.npy.ids.jsonl").read_text().splitlines()) == 150
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.jsonl.gz"])
+async def test_a_file_that_is_not_what_its_name_says(name: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"nothing of the kind")
+    with pytest.raises(InvalidInput, match=f"{name} cannot be read as"):
+        await run("embed", name, out="out.npy")
+
+
 async def test_rows_that_changed_are_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     await run("embed", "in.txt", out="out.jsonl")
@@ -156,10 +170,12 @@ async def test_an_output_of_others_is_not_touched(run: Run, tmp_path: Path) -> N
 
 async def test_two_runs_at_once_are_refused(run: Run, tmp_path: Path, slow_url: str) -> None:
     write_input(tmp_path / "in.jsonl")
-    first = asyncio.create_task(run("embed", "in.jsonl", out="out.jsonl", model="slow"))
-    while not (tmp_path / "out.jsonl.lock").exists():
-        await asyncio.sleep(0.01)
+    first = start(tmp_path, "out.jsonl", slow_url)
+    async with asyncio.timeout(30):
+        while not (tmp_path / "out.jsonl.lock").exists():
+            await asyncio.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)  # so that it is at it however slow the other is
     with pytest.raises(InvalidInput, match="another run is writing"):
         await run("embed", "in.jsonl", out="out.jsonl", model="slow")
-    os.kill(os.getpid(), signal.SIGINT)
-    assert await first == 130
+    first.kill()
+    first.communicate()

@@ -7,7 +7,7 @@ import pytest
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES
-from infinity_pool.workers.models.detect import detect
+from infinity_pool.workers.models.detect import detect, family_of
 
 TRANSFORMER = "sentence_transformers.models.Transformer"
 
@@ -18,6 +18,12 @@ def model(folder: Path, config: dict[str, Any], modules: list[str] | None = None
         (folder / "modules.json").write_text(json.dumps(listed))
     (folder / "config_sentence_transformers.json").write_text(json.dumps(described))
     return ModelFiles(folder, config, "some/model")
+
+
+def test_the_dummy_family_has_no_network_for_an_engine(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="runs on engine dummy alone") as caught:
+        family_of(model(tmp_path, {}), "dummy")
+    assert caught.value.param == "family"
 
 
 def test_files_are_choices() -> None:
