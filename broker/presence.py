@@ -67,6 +67,7 @@ class WorkerInfo:
     dimensions: int | None = None
     batch_tokens: int = 0
     fingerprint: str = ""
+    licence: str = ""
     tokens_per_second: float = 0.0
     tokens_per_char: float = 0.3
     max_chars: int = 0

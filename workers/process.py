@@ -20,6 +20,7 @@ from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.deadman import Deadman
 from infinity_pool.workers.devices import expand
+from infinity_pool.workers.files.licence import licence_of
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
 from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
@@ -234,6 +235,7 @@ def _description(loaded: LoadedModel) -> dict[str, object]:
         "max_chars": loaded.family.max_chars,
         "dimensions": loaded.family.dimensions,
         "fingerprint": loaded.fingerprint,
+        "licence": licence_of(loaded.files.path),
     }
 
 

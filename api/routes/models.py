@@ -59,6 +59,7 @@ class Model(BaseModel):
     dtype: str
     dimensions: int | None
     fingerprint: str
+    licence: str = Field(description="As the model's own card names it.")
     limits: Limits
     queue: dict[Lane, Waiting]
     workers: list[WorkerInfo]
@@ -132,6 +133,7 @@ def _about(model: ModelStatus, request: web.Request) -> dict[str, Any]:
         "dtype": speaker.dtype,
         "dimensions": speaker.dimensions,
         "fingerprint": speaker.fingerprint,
+        "licence": speaker.licence,
         "limits": {
             "max_length": speaker.max_length,
             "max_chars": speaker.max_chars,

@@ -62,6 +62,7 @@ class Info(BaseModel):
     version: str
     sha: str | None
     docker_label: str | None
+    licence: str = Field(description="As the model's own card names it; text-embeddings-inference has no such field.")
 
 
 @routes.get("/info")
@@ -86,6 +87,7 @@ async def info(request: web.Request) -> web.Response:
         "version": version("infinity-pool"),
         "sha": None,
         "docker_label": None,
+        "licence": worker.licence,
     }
     return json_response(about)
 

@@ -4,16 +4,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.devices import expand
 from infinity_pool.workers.files.content import size_of
+from infinity_pool.workers.files.licence import licence_of
 from infinity_pool.workers.files.locate import locate
-from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
+from infinity_pool.workers.interface import Engine, Family, Progress
 from infinity_pool.workers.memory import most_used
 from infinity_pool.workers.models.choices import ENGINES
 from infinity_pool.workers.models.detect import family_of
@@ -21,7 +21,6 @@ from infinity_pool.workers.models.loading import load_model
 from infinity_pool.workers.networks.probes import least_cosine, outputs, probe_batches
 from infinity_pool.workers.settings import DTYPES, ModelSettings
 
-_LICENCE_KEYS = ("license:", "license_name:")
 _REFERENCE = ("torch", "float32")
 _REPEATS = 5
 
@@ -63,7 +62,7 @@ def look(settings: ModelSettings, progress: Progress) -> About:
     """Find a model and say what its files tell; raises InvalidInput if it is of no family that is served."""
     files = locate(settings, progress)
     family = family_of(files, settings.family)
-    return About(family, _licence(files), size_of(files.path))
+    return About(family, licence_of(files.path), size_of(files.path))
 
 
 def combinations(settings: ModelSettings) -> list[tuple[str, str, str]]:
@@ -121,26 +120,3 @@ def _timed(family: Family, engine: Engine) -> float:
     started = time.perf_counter()
     _outputs(family, engine)
     return time.perf_counter() - started
-
-
-def _licence(files: ModelFiles) -> str:
-    """Read the licence that the head of the model's card names."""
-    card = files.path / "README.md"
-    named = _in_card(card) if card.is_file() else ""
-    if named:
-        return named
-    return "see its LICENSE file" if any(files.path.glob("LICENSE*")) else "not named"
-
-
-def _in_card(card: Path) -> str:
-    lines: list[Any] = card.read_text(encoding="utf-8", errors="replace").splitlines()
-    if not lines or lines[0].strip() != "---":
-        return ""
-    found = {}
-    for line in lines[1:]:
-        if line.strip() == "---":
-            break
-        for key in _LICENCE_KEYS:
-            if line.startswith(key):
-                found[key] = line.removeprefix(key).strip().strip("'\"")
-    return found.get("license_name:") or found.get("license:") or ""

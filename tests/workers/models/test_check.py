@@ -1,10 +1,7 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.models.check import _licence, combinations
+from infinity_pool.workers.models.check import combinations
 from infinity_pool.workers.networks.probes import least_cosine
 from infinity_pool.workers.settings import ModelSettings
 
@@ -19,19 +16,3 @@ def test_vectors_are_compared_by_angle_and_scores_by_value() -> None:
 
     assert least_cosine([one, one], [one, other]) == pytest.approx(0.5**0.5)
     assert least_cosine([np.array([0.5])], [np.array([0.75])]) == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize(
-    ("files", "licence"),
-    [
-        ({"README.md": "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none"}, "apache-2.0"),
-        ({"README.md": "---\nlicense: other\nlicense_name: 'its own'\n---"}, "its own"),
-        ({"README.md": "no front matter\nlicense: mit", "LICENSE": ""}, "see its LICENSE file"),
-        ({}, "not named"),
-    ],
-)
-def test_licence(tmp_path: Path, files: dict[str, str], licence: str) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-
-    assert _licence(ModelFiles(tmp_path, {}, "model")) == licence
