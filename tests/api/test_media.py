@@ -156,7 +156,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no base64": ({"input": [GOOD, GOOD, "data:image/png;base64,???"]}, "input[2]", "no base64"),
     "a file that fits in no job": ({"input": [GOOD, uri(bytes(9_000_000))]}, "input[1]", "send it smaller"),
     "nothing": ({"input": []}, "input", "at least 1"),
-    "bytes that are no list": ({"input": {"url": GOOD}}, "input", "array"),
+    "an object of another kind": ({"input": {"path": GOOD}}, "input[0]", "an object with a text or an image"),
     "a sound for a model of images": (
         {"input": GOOD, "modality": "audio"},
         "modality",
