@@ -203,7 +203,7 @@ async def test_expired_jobs_are_not_run(client: QueueClient, running: Running) -
 
 
 async def test_what_a_caller_left_is_not_run(client: QueueClient, running: Running) -> None:
-    running.engine.seconds = 0.3
+    running.engine.seconds = 1.5  # in which the others come and go
     first = asyncio.create_task(client.embed("m", "first"))
     while not running.engine.entered:
         await asyncio.sleep(0.01)
@@ -229,7 +229,7 @@ async def test_online_work_overtakes_a_backfill(client: QueueClient, running: Ru
     started = time.monotonic()
     await client.embed("m", "me first")
 
-    assert time.monotonic() - started < 0.3
+    assert time.monotonic() - started < 1
     assert not backfill.done()
     assert len(await backfill) == 3000
 
