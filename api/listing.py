@@ -41,12 +41,12 @@ def list_response(
     pieces: Iterable[bytes], numbers: int, about: dict[str, Any], headers: Mapping[str, str]
 ) -> web.Response:
     """Answer with a list of entries, of so many numbers in all, and what there is `about` it."""
-    return _response(_whole(pieces, about), numbers, headers)
+    return pieces_response(_whole(pieces, about), numbers, headers)
 
 
 def bare_response(pieces: Iterable[bytes], numbers: int, headers: Mapping[str, str]) -> web.Response:
     """Answer with a list of entries, of so many numbers in all, and nothing else."""
-    return _response(chain((b"[",), pieces, (b"]",)), numbers, headers)
+    return pieces_response(chain((b"[",), pieces, (b"]",)), numbers, headers)
 
 
 def row_pieces(rows: Array) -> Iterator[bytes]:
@@ -72,7 +72,8 @@ def pair_pieces(vectors: Iterable[Sequence[Array]]) -> Iterator[bytes]:
         yield b"]"
 
 
-def _response(parts: Iterable[bytes], numbers: int, headers: Mapping[str, str]) -> web.Response:
+def pieces_response(parts: Iterable[bytes], numbers: int, headers: Mapping[str, str]) -> web.Response:
+    """Answer with the pieces of a body, of so many numbers in all; a large one is streamed."""
     body = b"".join(parts) if numbers <= SLICE else _stream(parts)
     return web.Response(body=body, headers=headers, content_type="application/json")
 

@@ -93,13 +93,13 @@ async def _stream(rows: Array, about: dict[str, Any], encoding: Encoding) -> Asy
 
 
 def _entries(rows: Array, first: int, encoding: Encoding) -> list[dict[str, Any]]:
-    values = map(_base64, rows) if encoding == "base64" else rows
+    values = map(base64_of, rows) if encoding == "base64" else rows
     return [
         {"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values, start=first)
     ]
 
 
-def _base64(row: Array) -> str:
+def base64_of(row: Array) -> str:
     """Give a row's numbers, little-endian, of which OpenAI's clients read float32."""
     return b2a_base64(row.data, newline=False).decode("ascii")
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import ctypes
+import os
 import resource
 import sys
 from pathlib import Path
 
-_STATM = Path("/proc/self/statm")
+_PROC = Path("/proc")
 _LOOK = 5.0  # s between two looks
 _GROWN = 16 * 2**20  # bytes; less is not worth the milliseconds that returning it takes
 
@@ -19,18 +20,19 @@ def give_back_unused() -> None:
 
 async def stay_small() -> None:
     """Return what is no longer used while this process is larger than it was, as long bodies make it."""
-    least = last = _resident()
+    pid = os.getpid()
+    least = last = resident(pid)
     while True:
         await asyncio.sleep(_LOOK)
-        if last != _resident() > least + _GROWN:  # as before: nothing was freed since
+        if last != resident(pid) > least + _GROWN:  # as before: nothing was freed since
             await asyncio.to_thread(give_back_unused)
-        last = _resident()
+        last = resident(pid)
         least = min(least, last)
 
 
-def _resident() -> int:
-    """Give the bytes that this process has in memory; 0 where that is not to be read, and nothing to be returned."""
+def resident(pid: int) -> int:
+    """Give the bytes that a process has in memory; 0 where it has ended, or that is not to be read."""
     try:
-        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
     except FileNotFoundError:
         return 0

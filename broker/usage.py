@@ -11,6 +11,7 @@ from infinity_pool.broker import keys
 from infinity_pool.broker.connection import command, put
 
 KEPT_DAYS = 400
+_USUAL_DAYS = 30
 UNITS = ("requests", "items", "tokens")
 
 _NOBODY = "-"  # in place of the name of a caller without a key; no key can be called so, see `read_caller`
@@ -72,6 +73,11 @@ async def read_usage(redis: Redis, since: date) -> list[Used]:
 def today() -> date:
     """Give the day it is, in UTC."""
     return datetime.now(UTC).date()
+
+
+def first_day(text: str | None) -> date:
+    """Read the first day that is asked about, as 2026-11-30; without one it is 30 days ago. Raises ValueError."""
+    return today() - timedelta(days=_USUAL_DAYS) if text is None else date.fromisoformat(text)
 
 
 def _days(since: date) -> Iterator[str]:

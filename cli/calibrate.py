@@ -1,15 +1,13 @@
 """infinity calibrate: the ranges by which a model's vectors are answered as int8 and uint8."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.settings import option
-from infinity_pool.cli.logs import start_logging
+from infinity_pool.cli.once import run_once, show_stage
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.workers.settings import ModelSettings
 
@@ -36,21 +34,11 @@ class CalibrateSettings(ModelSettings):
 def command(**values: Any) -> None:
     """Measure the ranges that int8 and uint8 vectors need."""
     settings = read(CalibrateSettings, values)
-    start_logging("error", "text")
-    try:
-        settings.check()
-        click.echo(_calibrate(settings))
-    except InfinityError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    click.echo(run_once(settings, _calibrate))
 
 
 def _calibrate(settings: CalibrateSettings) -> str:
     from infinity_pool.workers.models.calibrate import calibrate  # here: it brings numpy along
 
-    made = calibrate(settings, Path(settings.texts).expanduser().absolute(), _shown)
+    made = calibrate(settings, Path(settings.texts).expanduser().absolute(), show_stage)
     return f"{made.path}: ranges of {made.width} dimensions, of {made.texts} texts"
-
-
-def _shown(stage: str, part: float | None) -> None:
-    click.echo(stage if part is None else f"{stage} {part:.0%}", err=True)

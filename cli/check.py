@@ -12,9 +12,8 @@ from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
-from infinity_pool.broker.errors import InfinityError
 from infinity_pool.cli.console import console
-from infinity_pool.cli.logs import start_logging
+from infinity_pool.cli.once import run_once
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.workers.models.check import About, Trial, combinations, look, trials
 from infinity_pool.workers.settings import ModelSettings
@@ -29,14 +28,7 @@ def command(**values: Any) -> None:
     Each engine, device and number format is tried on it, and nothing is served.
     """
     settings = read(ModelSettings, values)
-    start_logging("error", "text")
-    try:
-        settings.check()
-        ran = _check(settings)
-    except InfinityError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    sys.exit(0 if ran else 1)
+    sys.exit(0 if run_once(settings, _check) else 1)
 
 
 def _check(settings: ModelSettings) -> bool:

@@ -15,14 +15,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from infinity_pool.broker import keys
-from infinity_pool.broker.connection import connect, is_outage
-from infinity_pool.broker.errors import InvalidInput, Unavailable
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.letters import Letter, drop_letters, read_letters, retry_letter
 from infinity_pool.broker.messages import LANES, Item
 from infinity_pool.broker.presence import read_models
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
 
 _SHOWN = 40  # characters of an item
@@ -55,14 +56,10 @@ def command(**values: Any) -> None:
 
 async def _dead(settings: DeadSettings) -> int:
     async with connect(settings.redis_url) as redis:
-        try:
+        with telling_outages():
             await _check_known(redis, settings.model)
             await _act(redis, settings)
             letters = await read_letters(redis, settings.model)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     if settings.json:
         click.echo(orjson.dumps([about(letter) for letter in letters]))
     else:

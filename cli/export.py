@@ -1,6 +1,5 @@
 """infinity export: a folder that ONNX Runtime serves without torch, made of a model once."""
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,9 +7,8 @@ from typing import Any
 
 import click
 
-from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.settings import option
-from infinity_pool.cli.logs import start_logging
+from infinity_pool.cli.once import run_once, show_stage
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.workers.settings import ModelSettings
 
@@ -47,13 +45,7 @@ class ExportSettings(ModelSettings):
 def command(**values: Any) -> None:
     """Write a folder that is served at once, and without torch."""
     settings = read(ExportSettings, values)
-    start_logging("error", "text")
-    try:
-        settings.check()
-        click.echo(_export(settings))
-    except InfinityError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    click.echo(run_once(settings, _export))
 
 
 def _export(settings: ExportSettings) -> str:
@@ -61,10 +53,6 @@ def _export(settings: ExportSettings) -> str:
 
     out = Path(settings.out).expanduser().absolute()
     level, processor = ("" if each == "none" else each for each in (settings.optimize, settings.quantize))
-    made = export_model(settings, out, level, processor, _shown)
+    made = export_model(settings, out, level, processor, show_stage)
     why = f" ({made.why})" if made.why else ""
     return f"{out}: {made.dtype}, made by {made.maker}{why}; its cosine to the model is at least {made.cosine:.6f}"
-
-
-def _shown(stage: str, part: float | None) -> None:
-    click.echo(stage if part is None else f"{stage} {part:.0%}", err=True)

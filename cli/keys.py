@@ -18,12 +18,12 @@ from rich.table import Table
 
 from infinity_pool.broker import keyring
 from infinity_pool.broker.callers import LIMITS, Caller, read_caller
-from infinity_pool.broker.connection import connect, is_outage
-from infinity_pool.broker.errors import Unavailable
+from infinity_pool.broker.connection import connect
 from infinity_pool.broker.keyring import Change
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
 
 _LISTS = ("models", "tasks", "lanes")
@@ -97,12 +97,8 @@ def _settled(kind: type[CommonSettings], *named: click.Parameter) -> Callable[[A
 
 async def _ask(url: str, work: Callable[..., Awaitable[None]], *args: Any) -> int:
     async with connect(url) as redis:
-        try:
+        with telling_outages():
             await work(redis, *args)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     return 0
 
 

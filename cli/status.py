@@ -19,13 +19,13 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from infinity_pool.broker.connection import connect, is_outage
-from infinity_pool.broker.errors import Unavailable
+from infinity_pool.broker.connection import connect
 from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
 from infinity_pool.workers.sizes import shown
 
@@ -105,12 +105,8 @@ async def _watch(redis: Redis, before: Look, interval: float) -> None:
 
 
 async def _look(redis: Redis) -> Look:
-    try:
+    with telling_outages():
         return Look(time.monotonic(), await read_models(redis))
-    except Exception as error:
-        if not is_outage(error):
-            raise
-        raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
 
 
 def is_ready_here(look: Look) -> bool:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -14,15 +14,14 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from infinity_pool.broker.connection import connect, is_outage
-from infinity_pool.broker.errors import InvalidInput, Unavailable
+from infinity_pool.broker.connection import connect
+from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.broker.usage import UNITS, Used, read_usage, today
+from infinity_pool.broker.usage import UNITS, Used, first_day, read_usage, today
 from infinity_pool.cli.console import console
 from infinity_pool.cli.options import read, settings_options
+from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
-
-_USUAL_DAYS = 30
 
 _own = partial(option, scope="usage")
 
@@ -50,12 +49,8 @@ def command(**values: Any) -> None:
 async def _usage(settings: UsageSettings) -> int:
     since = _day(settings.since)
     async with connect(settings.redis_url) as redis:
-        try:
+        with telling_outages():
             used = await read_usage(redis, since)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            raise Unavailable(f"the queue cannot be reached; --redis-url says where it is: {error}") from error
     if settings.json:
         click.echo(orjson.dumps([each._asdict() for each in used]))
     else:
@@ -65,7 +60,7 @@ async def _usage(settings: UsageSettings) -> int:
 
 def _day(text: str) -> date:
     try:
-        return date.fromisoformat(text) if text else today() - timedelta(days=_USUAL_DAYS)
+        return first_day(text or None)
     except ValueError:
         raise InvalidInput(f"{text!r} is no day; write it as {today()}", param="since") from None
 

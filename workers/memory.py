@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.memory import give_back_unused
+from infinity_pool.broker.memory import give_back_unused, resident
 from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.files.content import file_names, network_weights
 from infinity_pool.workers.interface import ModelFiles
@@ -55,7 +55,7 @@ def require_room(need: int, limit: int, device: str, engine: str = "") -> None:
     """
     Refuse a start that needs so much more than it has, if that is over its limit (0: none) or over what is free.
 
-    Raises InvalidInput with the figures.    With torch on a GPU the limit is also set there, for all that follows.
+    Raises InvalidInput with the figures. With torch on a GPU the limit is also set there, for all that follows.
     """
     free, whole = free_memory(device, engine), need + in_use(device)
     figures = f"it needs about {shown(whole)} on {device}"
@@ -82,7 +82,7 @@ def in_use(device: str) -> int:
     if kind_of(device) == "cuda":
         return int(_torch().cuda.memory_reserved(device)) if "torch" in sys.modules else 0
     pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children() if child.pid)]
-    return sum(_resident(pid) for pid in pids)
+    return sum(resident(pid) for pid in pids) or most_used("cpu")  # which this is where there is no /proc
 
 
 def most_used(device: str) -> int:
@@ -128,15 +128,6 @@ class Guard:
 
 def _size(paths: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
-    except FileNotFoundError:  # it has ended, or this is no Linux
-        if pid != os.getpid():
-            return 0
-        return most_used("cpu")
 
 
 def _free_here() -> int | None:

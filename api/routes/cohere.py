@@ -1,9 +1,7 @@
 """POST /v2/embed and /v1/embed: texts and images to vectors, in one number format or several, as Cohere has it."""
 
-import asyncio
 import uuid
-from binascii import b2a_base64
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -15,10 +13,11 @@ from infinity_pool.api.asking import Asked
 from infinity_pool.api.billing import Meta, meta_of
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import cohere
+from infinity_pool.api.listing import pieces_response, row_pieces
 from infinity_pool.api.parts import Part, Work, items_of, run_parts
 from infinity_pool.api.purpose import purpose_of
 from infinity_pool.api.reading import Dimensions, ModelBody
-from infinity_pool.api.rendering import SLICE, dumps, little
+from infinity_pool.api.rendering import SLICE, base64_of, dumps, little
 from infinity_pool.api.shapes import Base64
 from infinity_pool.api.texts import ListOfTexts
 from infinity_pool.broker.errors import InvalidInput
@@ -163,8 +162,7 @@ async def _embed(request: web.Request, version: str) -> web.Response:
     flat = version == "1" and body.embedding_types is None
     pieces = _pieces({name: cast(Array, found[_dtype(name)].outputs) for name in formats}, flat, about)
     numbers = sum(np.asarray(found[_dtype(name)].outputs).size for name in formats)
-    content = b"".join(pieces) if numbers <= SLICE else _stream(pieces)
-    return web.Response(body=content, content_type="application/json", headers=asked.headers(body.model, first))
+    return pieces_response(pieces, numbers, asked.headers(body.model, first))
 
 
 async def _results(asked: Asked, body: EmbedBody, parts: list[Part], formats: list[Format]) -> dict[str, Result]:
@@ -203,22 +201,14 @@ def _pieces(vectors: Mapping[str, Array], flat: bool, about: dict[str, Any]) -> 
     for place, (name, rows) in enumerate(vectors.items()):
         if not flat:
             yield (b"," if place else b"") + dumps(name) + b":"
-        yield from _rows(little(rows), name)
+        yield b"["
+        yield from _base64_rows(little(rows)) if name == "base64" else row_pieces(rows)
+        yield b"]"
     yield (b"," if flat else b"},") + dumps(about)[1:]
 
 
-def _rows(rows: Array, name: str) -> Iterator[bytes]:
+def _base64_rows(rows: Array) -> Iterator[bytes]:
     step = max(1, SLICE // rows.shape[1])
-    yield b"["
     for first in range(0, len(rows), step):
-        some: Any = rows[first : first + step]
-        if name == "base64":
-            some = [b2a_base64(row.data, newline=False).decode() for row in some]
+        some = [base64_of(row) for row in rows[first : first + step]]
         yield (b"," if first else b"") + dumps(some)[1:-1]
-    yield b"]"
-
-
-async def _stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-        await asyncio.sleep(0)

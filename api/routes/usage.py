@@ -1,6 +1,6 @@
 """GET /usage: what a key had run; one that administers sees all keys'."""
 
-from datetime import date, timedelta
+from datetime import date
 from typing import Literal
 
 from aiohttp import web
@@ -12,11 +12,9 @@ from infinity_pool.api.dialects import openai
 from infinity_pool.api.keys import TENANTS
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.broker.usage import today
+from infinity_pool.broker.usage import first_day, today
 
 routes = web.RouteTableDef()
-
-_USUAL_DAYS = 30
 
 
 class UsageQuery(BaseModel):
@@ -57,6 +55,6 @@ async def usage(request: web.Request) -> web.Response:
 
 def _day(text: str | None) -> date:
     try:
-        return today() - timedelta(days=_USUAL_DAYS) if text is None else date.fromisoformat(text)
+        return first_day(text)
     except ValueError:
         raise InvalidInput(f"since: it is a day, written as {today()}", param="since") from None

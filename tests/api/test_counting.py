@@ -1,6 +1,5 @@
 """What a large body holds is counted right wherever its slices end, and others have their turn meanwhile."""
 
-import asyncio
 import json
 import random
 
@@ -9,6 +8,7 @@ import pytest
 from infinity_pool.api import counting
 from infinity_pool.api.counting import check_values
 from infinity_pool.broker.errors import InvalidInput
+from tests.api.turns import another_task
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +41,6 @@ async def test_many_values_are_not(size: int, bare: str, monkeypatch: pytest.Mon
 
 
 async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    task = asyncio.create_task(other())
-    await check_values(json.dumps({"input": "say so\n" * 150_000}).encode())
-    task.cancel()
-    assert turns >= 15
+    with another_task() as turns:
+        await check_values(json.dumps({"input": "say so\n" * 150_000}).encode())
+    assert turns.count >= 15

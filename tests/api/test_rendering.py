@@ -1,4 +1,3 @@
-import asyncio
 import json
 from base64 import b64decode
 
@@ -10,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from infinity_pool.api.rendering import Encoding, embeddings_response
 from infinity_pool.broker.messages import Array, Result
+from tests.api.turns import another_task
 
 
 async def rendered(rows: Array, encoding: Encoding) -> list[bytes]:
@@ -81,17 +81,8 @@ async def test_any_array_of_numbers_is_taken(rows: Array, encoding: Encoding) ->
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 async def test_others_have_their_turn_within_a_large_answer(encoding: Encoding) -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    task = asyncio.create_task(other())
-    pieces = await rendered(np.ones((2048, 1024), np.float32) / 3, encoding)
-    task.cancel()
+    with another_task() as turns:
+        pieces = await rendered(np.ones((2048, 1024), np.float32) / 3, encoding)
 
     assert max(map(len, pieces)) < 2**19
-    assert turns >= len(pieces) - 1 >= 60
+    assert turns.count >= len(pieces) - 1 >= 60

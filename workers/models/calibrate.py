@@ -1,7 +1,5 @@
 """Measures the range of each dimension of a model's vectors, by which they are answered as int8 and uint8."""
 
-import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +8,10 @@ import numpy as np
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.devices import expand
-from infinity_pool.workers.files.cache import surroundings
+from infinity_pool.workers.files.cache import surroundings, whole_file
 from infinity_pool.workers.interface import Progress
-from infinity_pool.workers.models.loading import LoadedModel, load_model
+from infinity_pool.workers.models.loading import load_model
+from infinity_pool.workers.models.running import run_items
 from infinity_pool.workers.settings import ModelSettings
 
 _FEWEST = 2  # texts; one has no range
@@ -42,12 +41,15 @@ def calibrate(settings: ModelSettings, texts: Path, progress: Progress) -> Calib
     ranges: Array | None = None
     for first in range(0, len(lines), _AT_ONCE):
         progress("embedding", first / len(lines))
-        vectors = _embedded(loaded, lines[first : first + _AT_ONCE])
+        some = lines[first : first + _AT_ONCE]
+        vectors = np.asarray(run_items(loaded.family, loaded.engine, "embed", some, {}), np.float32)
         both = vectors if ranges is None else np.concatenate([ranges, vectors])
         ranges = np.stack([both.min(0), both.max(0)])
     assert ranges is not None
-    _write(loaded.files.ranges, ranges)
-    return Calibrated(loaded.files.ranges, len(lines), ranges.shape[1])
+    target = loaded.files.ranges
+    with surroundings(target.parent), whole_file(target) as scratch, scratch.open("wb") as file:
+        np.save(file, ranges)
+    return Calibrated(target, len(lines), ranges.shape[1])
 
 
 def _lines(texts: Path) -> list[str]:
@@ -58,19 +60,3 @@ def _lines(texts: Path) -> list[str]:
     if len(lines) < _FEWEST:
         raise InvalidInput(f"{texts} has {len(lines)} lines of text; a hundred or more make good ranges", param="texts")
     return lines
-
-
-def _embedded(loaded: LoadedModel, texts: Sequence[str]) -> Array:
-    family = loaded.family
-    head = family.head("embed", {})
-    batch = family.collate([family.prepare(head, texts, {})])
-    return np.asarray(family.finish(head, family.split(loaded.engine.run(batch, family.reduce), batch), {}), np.float32)
-
-
-def _write(path: Path, ranges: Array) -> None:
-    """Write the file whole or not at all."""
-    with surroundings(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{uuid.uuid4().hex}.npy")
-        np.save(scratch, ranges)
-        scratch.replace(path)

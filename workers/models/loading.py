@@ -29,6 +29,7 @@ from infinity_pool.workers.memory import require_room, weights
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import family_of
+from infinity_pool.workers.models.running import run_items
 from infinity_pool.workers.settings import ModelSettings
 from infinity_pool.workers.sizes import parse_size
 
@@ -179,6 +180,4 @@ def _alone(folder: Path, progress: Progress) -> AbstractContextManager[None]:
 
 def _try(family: Family, engine: Engine, options: dict[str, str]) -> None:
     """Run it once: what cannot work ends the start, not the first request."""
-    head = family.head(family.tasks[0], options)
-    batch = family.collate([family.prepare(head, [family.example("a first text")], options)])
-    family.finish(head, family.split(engine.run(batch, family.reduce), batch), options)
+    run_items(family, engine, family.tasks[0], [family.example("a first text")], options)

@@ -13,6 +13,7 @@ from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.interface import Batch, Family, GraphSpec, ModelFiles
 from infinity_pool.workers.networks.network import load_network
+from infinity_pool.workers.networks.probes import batch_of
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def _batches(family: Family) -> Iterator[Batch]:
     task = family.tasks[0]
     texts = [*map(family.example, _SAMPLES)]
     for options, items in (({}, texts), *((options, [item] * 2) for options, item in family.probes())):
-        yield family.collate([family.prepare(family.head(task, options), items, options)])
+        yield batch_of(family, task, items, options)
 
 
 class _Bare(torch.nn.Module):

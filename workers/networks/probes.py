@@ -20,7 +20,12 @@ def probe_batches(family: Family) -> list[Batch]:
     wanted: list[tuple[dict[str, Any], list[Item]]] = [({}, [*map(family.example, texts)]) for texts in _PROBES]
     wanted += [(options, [item]) for options, item in family.probes()]
     task = family.tasks[0]
-    return [family.collate([family.prepare(family.head(task, options), items, options)]) for options, items in wanted]
+    return [batch_of(family, task, items, options) for options, items in wanted]
+
+
+def batch_of(family: Family, task: str, items: list[Item], options: dict[str, Any]) -> Batch:
+    """Prepare some items as one batch."""
+    return family.collate([family.prepare(family.head(task, options), items, options)])
 
 
 def outputs(engine: Engine, batches: list[Batch], family: Family) -> list[Array]:

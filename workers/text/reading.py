@@ -64,11 +64,6 @@ def _settings(network: Path) -> dict[str, Any]:
     return {}
 
 
-def modalities_of(network: Path) -> dict[str, Any]:
-    """Give what a network's own settings say that it takes, each with the method that is called."""
-    return _modalities(_settings(network))
-
-
 def _modalities(settings: dict[str, Any]) -> dict[str, Any]:
     return settings.get("modality_config") or {_TEXT: {"method": "forward"}}
 

@@ -11,7 +11,7 @@ from infinity_pool.workers.text.options import Options, check_names, flag_of
 from infinity_pool.workers.text.prompts import Prompts
 from infinity_pool.workers.text.saved_tokenizer import saved_facts
 from infinity_pool.workers.text.token_ids import ids_of
-from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST
+from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, not_text
 from infinity_pool.workers.text.vocabulary import Vocabulary, read_vocabulary
 
 _OPTIONS = {
@@ -64,14 +64,13 @@ class Speller:
 
     def _checked(self, item: Item, index: int) -> str:
         if not isinstance(item, str):
-            raise InvalidInput(f"must be a text, not {type(item).__name__}", item=index)
+            raise not_text([item], index)
         if len(item) > self._most:
             raise InvalidInput(f"is of {len(item)} characters, over the {self._most} that are tokenized", item=index)
         try:
             item.encode()
         except UnicodeEncodeError as error:
-            message = f"has half of a surrogate pair at character {error.start}"
-            raise InvalidInput(message, item=index) from error
+            raise not_text([item], index) from error
         return item
 
     def _decode(self, vocabulary: Vocabulary, items: Sequence[Item], options: Options) -> tuple[list[Any], int]:

@@ -129,7 +129,7 @@ class Tokenizer:
 
     def _ids(self, item: Item, index: int) -> Array:
         if self._vocabulary is None:
-            raise _not_text([item], index)
+            raise not_text([item], index)
         if not is_ids(item):
             raise InvalidInput(f"must be a text or token ids, not {type(item).__name__}", item=index)
         return ids_of(item, index, self._vocabulary)
@@ -141,7 +141,7 @@ class Tokenizer:
                 if len(text) > self._first and not self._is_full(encodings[index], cut):
                     encodings[index] = self._encode([self._cut(text, self._most, cut)], cut)[0]
         except TypeError as error:
-            raise _not_text(texts) from error
+            raise not_text(texts) from error
         return encodings
 
     def _is_full(self, encoding: _Encoding, cut: Cut) -> bool:
@@ -159,7 +159,8 @@ def max_length_of(files: ModelFiles) -> int:
     return limit_of(files, int(files.extra["max_length"]))
 
 
-def _not_text(texts: Sequence[Any], first: int = 0) -> InvalidInput:
+def not_text(texts: Sequence[Any], first: int = 0) -> InvalidInput:
+    """Say which of some items, counted from `first`, cannot be tokenized, and why."""
     for index, text in enumerate(texts, first):
         if not isinstance(text, str):
             return InvalidInput(f"must be a text, not {type(text).__name__}", item=index)
