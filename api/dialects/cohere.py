@@ -1,4 +1,4 @@
-"""Cohere's errors: a message."""
+"""Cohere's errors: a message, which Jina's clients, who ask at the same paths, read as a detail."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ class CohereError(BaseModel):
     """An error."""
 
     message: str
+    detail: str
     param: str | None
     code: str
 
@@ -17,5 +18,5 @@ ErrorAnswer = CohereError
 
 
 def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
-    """Give an error as Cohere's clients expect it, and our own two fields."""
-    return {"message": message, "param": param, "code": code}
+    """Give an error as Cohere's and Jina's clients expect it, and our own two fields."""
+    return {"message": message, "detail": message, "param": param, "code": code}

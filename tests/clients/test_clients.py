@@ -85,9 +85,7 @@ def _run(program: str, url: str) -> Any:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "program", ["with_openai", "with_infinity_client", "with_litellm", "with_langchain", "with_cohere"]
-)
+@pytest.mark.parametrize("program", sorted(program.stem for program in PROGRAMS.glob("with_*.py")))
 def test_a_library_gets_what_the_server_gives(program: str, url: str, vectors: Any, scores: list[list[float]]) -> None:
     told = _run(program, url)
 
