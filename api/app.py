@@ -90,7 +90,8 @@ async def _tenants(app: web.Application) -> AsyncIterator[None]:
 async def _queue(app: web.Application) -> AsyncIterator[None]:
     settings = app[SETTINGS]
     limits = QueueLimits(items=settings.max_queue_items, tokens=settings.max_queue_tokens)
-    async with QueueClient(settings.redis_url, timeout=settings.timeout, limits=limits) as client:
+    few = settings.online_max_items
+    async with QueueClient(settings.redis_url, timeout=settings.timeout, online_max_items=few, limits=limits) as client:
         app[CLIENT] = client
         app[READINESS] = Readiness(client, settings.require_model)
         yield

@@ -63,10 +63,9 @@ class Asked:
                 raise _unnamed(names)
         return body.model_copy(update={"model": names[0]}) if len(names) == 1 else body
 
-    def lane(self, items: int, online: bool = False) -> Lane:
-        """Choose the lane by the request's header, else by the number of items unless it is always online."""
-        few = online or items <= self.settings.online_max_items
-        return lane_of(self._request, "online" if few else "bulk")
+    def lane(self, model: str, items: Sequence[Item]) -> Lane:
+        """Choose the lane by the request's header, else by what it asks for; see `lanes.usual_lane`."""
+        return lane_of(self._request, self._client.usual_lane(model, items))
 
     def check_count(self, items: Sequence[Any], param: str) -> None:
         """Refuse more items than one request may have."""
@@ -117,7 +116,7 @@ class Asked:
         Raises InvalidInput, naming the item, DeadlineExceeded, and what `worker` raises.
         """
         await self.worker(model)
-        room, timeout = self.settings.max_body, self.deadline.left(self.lane(len(values)))
+        room, timeout = self.settings.max_body, self.deadline.left(self.lane(model, values))
         try:
             return list(await files_of(values, self._request.app[FETCHER], room, timeout))
         except InvalidInput as error:

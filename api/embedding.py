@@ -63,7 +63,7 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
     else:
         items = await asked.items(body.model, body.input, modality)
         options = _options(body, modality, worker)
-        result = await asked.run(body.model, task, items, options, asked.lane(len(items)))
+        result = await asked.run(body.model, task, items, options, asked.lane(body.model, items))
     return _response(body, result, asked.known(body.model))
 
 

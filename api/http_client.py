@@ -93,8 +93,6 @@ class HttpClient(Embedding):
         unknown = set(options or {}) - _OPTIONS.get(task, set())
         if task not in _OPTIONS or unknown:
             raise InvalidInput(f"the server has no {task} with {', '.join(unknown) or 'these items'}", param="task")
-        if len(items) > _PART_ITEMS:
-            lane = lane or "bulk"  # by the size of the whole, not of the last part
         body = {**(options or {}), "model": model}
         if task == "rerank":
             sides = {"text_2": [pair[1] for pair in items], "text_1": [pair[0] for pair in items]}
@@ -187,6 +185,8 @@ class HttpClient(Embedding):
         field, items = next(iter(columns.items()))
         if not items:
             raise InvalidInput("there is nothing to run: the list is empty", param=field)
+        if len(items) > _PART_ITEMS:
+            lane = lane or "bulk"  # by the size of the whole, not of the last part
         timeout = self.timeout if timeout is None and lane != "bulk" else timeout
         headers = _headers(lane, timeout)
         starts = range(0, len(items), _PART_ITEMS)

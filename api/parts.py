@@ -49,7 +49,7 @@ async def run_parts(asked: Asked, work: Work, parts: Sequence[Part], items: Sequ
     kinds: dict[str, list[int]] = {}
     for place, part in enumerate(parts):
         kinds.setdefault(part.modality, []).append(place)
-    lane = asked.lane(len(parts))
+    lane = asked.lane(work.model, items)
 
     async def run(modality: str, places: list[int]) -> Result:
         told = {} if modality == "text" else {"modality": modality}

@@ -50,7 +50,7 @@ class HttpSettings:
     )
     strict_model_names: bool = option("Refuse a name that is not served, also where only one model is.", default=False)
     url_prefix: str = option("Serve all paths below this one too, as /v1 is.", default="")
-    online_max_items: int = option("Embedding requests of up to so many items go online.", default=8, minimum=0)
+    online_max_items: int = option("Requests of up to so many items go online, larger ones bulk.", default=8, minimum=0)
     max_items: int = option("Items in one request.", default=2048, minimum=1)
     max_body: int = option("Bytes in one request's body.", default=64 * 2**20, minimum=1)
     max_queue_items: int = option(

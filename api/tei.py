@@ -63,7 +63,7 @@ class Timed(Asked):
     async def run_inputs(self, model: str, task: str, items: Sequence[Item], options: dict[str, Any]) -> Result:
         """Have a model run the field `inputs`; raises as `run` does."""
         self.check_count(items, "inputs")
-        return await self.run(model, task, items, options, self.lane(len(items)), "inputs")
+        return await self.run(model, task, items, options, self.lane(model, items), "inputs")
 
     def told(self, model: str, items: Sequence[Item], result: Result) -> dict[str, str]:
         """Say what an answer has beside its outputs, in whole ms: in all, being tokenized, waiting and being run."""

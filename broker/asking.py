@@ -113,10 +113,10 @@ class Asking(Embedding):
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Score documents for one query, [n]; online, however many, unless a lane is named."""
+        """Score documents for one query, [n]; raises as `submit` does."""
         pairs = [[query, document] for document in listed(documents, "documents")]
         with naming_documents():
-            return await self.submit(model, "rerank", pairs, options=options, lane=lane or "online", timeout=timeout)
+            return await self.submit(model, "rerank", pairs, options=options, lane=lane, timeout=timeout)
 
     async def classify(
         self,
@@ -131,9 +131,9 @@ class Asking(Embedding):
         Give the scores of all of a model's labels for each text, the best first.
 
         A pair of texts, as for entailment, is a list of two. `raw_scores` are the network's own, before the model's
-        activation. It goes online, however much it is, unless a lane is named. Raises as `submit` does.
+        activation. Raises as `submit` does.
         """
         options = {"raw_scores": True} if raw_scores else {}
         items = listed(texts, "input")
-        result = await self.submit(model, "classify", items, options=options, lane=lane or "online", timeout=timeout)
+        result = await self.submit(model, "classify", items, options=options, lane=lane, timeout=timeout)
         return labelled(cast(Array, result.outputs), await self.labels(model))

@@ -69,7 +69,9 @@ class Caller:
         if task and self.tasks and task not in self.tasks:
             raise Forbidden(f"this key is not for {task}, only {', '.join(self.tasks)}")
         if lane and self.lanes and lane not in self.lanes:
-            raise Forbidden(f"this key is not for the {lane} lane, only {', '.join(self.lanes)}")
+            raise Forbidden(
+                f"this key is not for the {lane} lane, only {', '.join(self.lanes)}: name that in the request"
+            )
 
     def told(self) -> dict[str, Any]:
         """Give what differs from a key that may do anything but administer, without the name."""

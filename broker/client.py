@@ -16,6 +16,7 @@ from infinity_pool.broker.asking import Asking
 from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
+from infinity_pool.broker.lanes import ONLINE_ITEMS, usual_lane
 from infinity_pool.broker.messages import UNRUN, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
@@ -34,7 +35,7 @@ class QueueClient(Asking):
     Submits jobs to models and hands each result to whoever waits for it; an async context manager.
 
     `timeout` is the time, in seconds, of an online job; a bulk job has none unless one is given. Requests of up to
-    `online_max_items` items go online, larger ones bulk, unless a lane is named.
+    `online_max_items` items go online, larger ones bulk, as `usual_lane` has it, unless a lane is named.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class QueueClient(Asking):
         redis: "str | Redis",
         *,
         timeout: float = 60.0,
-        online_max_items: int = 8,
+        online_max_items: int = ONLINE_ITEMS,
         limits: QueueLimits | None = None,
     ) -> None:
         self.timeout = timeout
@@ -102,7 +103,7 @@ class QueueClient(Asking):
         """
         if not items:
             raise InvalidInput("there is nothing to run: the list is empty", param="input")
-        lane = lane or ("online" if len(items) <= self.online_max_items else "bulk")
+        lane = lane or self.usual_lane(model, items)
         timeout = self.timeout if timeout is None and lane == "online" else timeout
         backoff = Backoff()
         while True:
@@ -152,6 +153,12 @@ class QueueClient(Asking):
     def estimate(self, model: str, items: Sequence[Item]) -> int:
         """Estimate the tokens of some items, as workers publish what a character is to them."""
         return cost_of(items, self._watch.limits(model))
+
+    def usual_lane(self, model: str, items: Sequence[Item]) -> Lane:
+        """Give the lane of a request that names none; see `lanes.usual_lane`."""
+        best = self._watch.best(model)
+        speed = best.tokens_per_second if best else 0.0
+        return usual_lane(items, self._watch.limits(model), self.online_max_items, speed)
 
     @property
     def waiting(self) -> int:

@@ -42,7 +42,7 @@ async def classify(request: web.Request) -> web.Response:
     body = await asked.read(ClassifyBody, "classify")
     asked.check_count(body.input, "input")
     worker = await asked.worker(body.model)
-    lane = asked.lane(len(body.input), online=True)
+    lane = asked.lane(body.model, body.input)
     result = await asked.run(body.model, "classify", body.input, body.options, lane)
     data = await named_labels(cast(Array, result.outputs), worker.labels)
     return scored_response("classify", {"data": data}, body.model, result, worker)

@@ -83,7 +83,7 @@ async def pooling(request: web.Request) -> web.Response:
     elif task == "multivector" and body.use_activation:
         del options["normalize"]  # these always are
     items = await asked.items(body.model, body.input, body.modality)
-    result = await asked.run(body.model, task, items, options, asked.lane(len(items)))
+    result = await asked.run(body.model, task, items, options, asked.lane(body.model, items))
     about = named("pool", body.model) | {"usage": usage_of(result)}
     numbers = sum(array.size for array in result.outputs)
     pieces = matrix_pieces(result.outputs, body.encoding_format or "float")

@@ -158,7 +158,7 @@ async def _rank(request: web.Request) -> _Ranking:
     check_ability(worker, "rerank")
     _check_cut(body.max_tokens_per_doc, worker)
     pairs = [[body.query, text] for text in texts]
-    result = await asked.run(body.model, "rerank", pairs, body.options, asked.lane(len(texts), online=True), body.field)
+    result = await asked.run(body.model, "rerank", pairs, body.options, asked.lane(body.model, pairs), body.field)
     return _Ranking(asked, body, texts, ranked(cast(Array, result.outputs), body.top_n), result, worker)
 
 

@@ -118,7 +118,7 @@ async def _reranked(asked: Asked, body: ScoreBody) -> tuple[Array, list[Result]]
         raise InvalidInput(message, param="text_1")
     options = body.options("raw_scores", *CUTTING)
     pairs = [list(pair) for pair in zip(_repeated(body.text_1, len(body.text_2)), body.text_2, strict=True)]
-    result = await asked.run(body.model, "rerank", pairs, options, asked.lane(len(pairs), online=True), "text_2")
+    result = await asked.run(body.model, "rerank", pairs, options, asked.lane(body.model, pairs), "text_2")
     return np.asarray(result.outputs, np.float32).reshape(len(pairs)), [result]
 
 
@@ -131,7 +131,7 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     if body.modality != "text":
         items = await asked.files(body.model, body.text_2, "text_2")
         options = common | {"modality": body.modality}
-    lane = asked.lane(len(items))
+    lane = asked.lane(body.model, items)
     first, second = await together(
         asked.run(body.model, task, body.text_1, common | sides["query"], lane, "text_1"),
         asked.run(body.model, task, items, options, lane, "text_2"),

@@ -56,7 +56,7 @@ async def sparse(request: web.Request) -> web.Response:
     body = await asked.read(SparseBody, "sparse")
     asked.check_count(body.input, "input")
     options = body.model_dump(include=_OPTIONS, exclude_none=True)
-    result = await asked.run(body.model, "sparse", body.input, options, asked.lane(len(body.input)))
+    result = await asked.run(body.model, "sparse", body.input, options, asked.lane(body.model, body.input))
     vectors = cast(list[list[Array]], result.outputs)
     about = {"model": body.model, "usage": usage_of(result)}
     numbers = 2 * sum(len(values) for _, values in vectors)

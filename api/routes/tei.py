@@ -136,7 +136,7 @@ async def _embedded(asked: Timed, body: SimilarityBody, texts: list[str], worker
     """Embed both sides in one job; an error names the side."""
     options = body.options | plain_numbers(worker)
     try:
-        return await asked.run(body.model, "embed", texts, options, asked.lane(len(texts)), "inputs")
+        return await asked.run(body.model, "embed", texts, options, asked.lane(body.model, texts), "inputs")
     except InvalidInput as error:
         if error.item is None:
             raise
@@ -179,7 +179,7 @@ async def predict(request: web.Request) -> web.Response:
     worker = await asked.worker(body.model)
     items = body.inputs.items
     asked.check_count(items, "inputs")
-    lane = asked.lane(len(items), online=True)
+    lane = asked.lane(body.model, items)
     result = await asked.run(body.model, "classify", items, body.options, lane, "inputs")
     data = await named_labels(cast(Array, result.outputs), worker.labels)
     return json_response(data[0] if body.inputs.alone else data, headers=asked.told(body.model, items, result))

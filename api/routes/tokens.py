@@ -79,7 +79,7 @@ async def tokenize(request: web.Request) -> web.Response:
     texts = body.inputs or []
     asked.check_count(texts, "inputs")
     options = body.options | {"texts": True}
-    result = await asked.run(body.model, "tokenize", texts, options, asked.lane(len(texts)), "inputs")
+    result = await asked.run(body.model, "tokenize", texts, options, asked.lane(body.model, texts), "inputs")
     spelled = [Spelled(*output) for output in result.outputs]
     return bare_response(_token_pieces(spelled), 8 * result.tokens, asked.told(body.model, texts, result))
 
@@ -106,7 +106,7 @@ def _tokens(one: Spelled, some: slice) -> list[dict[str, Any]]:
 
 async def _tokenized(asked: Timed, body: TokenizeBody, prompt: str) -> web.Response:
     options = body.options if body.prompt_name else body.options | {"prompt": ""}
-    result = await asked.run(body.model, "tokenize", [prompt], options, asked.lane(1), "prompt")
+    result = await asked.run(body.model, "tokenize", [prompt], options, asked.lane(body.model, [prompt]), "prompt")
     one = Spelled(*result.outputs[0])
     worker = await asked.worker(body.model)
     answer = {
@@ -160,6 +160,4 @@ async def detokenize(request: web.Request) -> web.Response:
 
 
 async def _decoded(asked: Timed, model: str, ids: Sequence[Any], skip: bool, param: str) -> Result:
-    return await asked.run(
-        model, "decode", ids, {"skip_special_tokens": skip}, asked.lane(len(ids), online=True), param
-    )
+    return await asked.run(model, "decode", ids, {"skip_special_tokens": skip}, asked.lane(model, ids), param)

@@ -26,7 +26,8 @@ _EPILOG = """
 Every option can be given as its environment variable instead; a flag wins. The values of several models are joined by
 ';' there. HF_TOKEN is passed on to the model hub.
 
-Embedding requests of a few items go on the online lane, which workers serve first; larger ones go on the bulk lane.
+Requests of a few items, and of one query with its documents up to half a second of work, go on the online lane, which
+workers serve first; larger ones go on the bulk lane.
 """
 
 

@@ -32,6 +32,7 @@ CALLERS = (
     Caller(name="models", models=("m", "absent")),
     Caller(name="elsewhere", models=("other",)),
     Caller(name="bulk", lanes=("bulk",)),
+    Caller(name="online", lanes=("online",)),
     Caller(name="leaver"),
     Caller(name="few", requests_per_minute=6),
     Caller(name="patient", requests_per_minute=60),
@@ -139,6 +140,18 @@ async def test_a_key_is_for_some_models_tasks_and_lanes(pair: Pair) -> None:
     bulk = pair.keys["bulk"]
     assert (await ask(replica, bulk))[0] == 403
     assert (await ask(replica, bulk, headers={"X-Infinity-Lane": "bulk"}))[0] == 200
+
+
+async def test_a_key_without_the_bulk_lane_is_told_of_large_requests(pair: Pair) -> None:
+    replica, online = pair.replicas[0], pair.keys["online"]
+    told = "this key is not for the bulk lane, only online: name that in the request"
+
+    assert (await ask(replica, online, input=["four"] * 8))[0] == 200
+    status, answer, _ = await ask(replica, online, input=["four"] * 9)
+    assert (status, answer["error"]["message"]) == (403, told)
+    status, answer, _ = await ask(replica, online, "/tokenize", inputs=["four"] * 9)
+    assert (status, answer["error"]) == (403, told)
+    assert (await ask(replica, online, input=["four"] * 9, headers={"X-Infinity-Lane": "online"}))[0] == 200
 
 
 async def test_models_are_those_of_the_key(pair: Pair) -> None:

@@ -56,17 +56,19 @@ class Breaking(DummyEngine):
 class Running:
     """A worker named `w1` of model `m`, its engine, and what it measured."""
 
-    def __init__(self, url: str, redis: Redis) -> None:
+    def __init__(self, url: str, redis: Redis, family: Dummy | None = None) -> None:
+        family = family or Dummy(FILES)
         self.redis = redis
+        self.tasks = [*family.tasks]
         self.engine = Breaking()
         self.meter = Meter("m", lambda: len(self.holdings))
         self.holdings = Holdings(10_000)
         self.consumer = Consumer(url, "m", "w1")
-        self.preprocessor = Preprocessor("dummy", FILES, 0, Dummy(FILES))
+        self.preprocessor = Preprocessor("dummy", FILES, 0, family)
         self.worker = Worker(
             self.consumer,
             self.preprocessor,
-            Dummy(FILES),
+            family,
             self.engine,
             Batcher[Unit](Budget(10_000, 10_000)),
             self.holdings,
@@ -83,21 +85,28 @@ class Running:
         await running
 
     async def beat(self) -> None:
-        await beat(self.redis, WorkerInfo(id="w1", model="m", state="ready", tasks=["embed"]))
+        await beat(self.redis, WorkerInfo(id="w1", model="m", state="ready", tasks=self.tasks))
 
 
-@pytest.fixture
-async def running(redis_url: str, redis: Redis) -> AsyncIterator[Running]:
-    running = Running(redis_url, redis)
+@asynccontextmanager
+async def runs(running: Running) -> AsyncIterator[None]:
+    """Have a worker run for a while, and end with nothing left."""
     task = asyncio.create_task(running.run())
     beating = asyncio.create_task(_forever(running.beat))
-    yield running
+    yield
     running.intake.stop()
     async with asyncio.timeout(5):
         await task
     beating.cancel()
     assert await running.consumer.leave() == 0
     running.preprocessor.close()
+
+
+@pytest.fixture
+async def running(redis_url: str, redis: Redis) -> AsyncIterator[Running]:
+    running = Running(redis_url, redis)
+    async with runs(running):
+        yield running
 
 
 async def _forever(work: Callable[[], Awaitable[None]]) -> None:
