@@ -1,6 +1,6 @@
 """What is read from a file, row by row, and what is wrong with a row."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
@@ -104,6 +104,13 @@ def only_field(fields: list[str], kind: str) -> str:
     if len(fields) != 1:
         raise InvalidInput(f"a {kind} file has no fields, so no {' and '.join(fields[1:])}", param="format")
     return fields[0]
+
+
+def check_names(names: Sequence[str], fields: Sequence[str]) -> None:
+    """Refuse a table in which a field that is read is there twice; raises ValueError."""
+    for name in fields:
+        if (count := names.count(name)) > 1:
+            raise ValueError(f"{count} of its columns are called {name!r}")
 
 
 def _kind(value: Any) -> str:

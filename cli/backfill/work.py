@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from infinity_pool.broker.errors import InfinityError, InvalidInput, Unprocessable
+from infinity_pool.broker.errors import InfinityError, InvalidInput, ModelNotFound, Unprocessable
 from infinity_pool.broker.mapping import Document, Mapped
 from infinity_pool.cli.backfill.local import Served
 from infinity_pool.cli.backfill.progress import Show, shown
@@ -94,10 +94,16 @@ class Work:
                 self._failures.close()
 
     async def _check_model(self, served: Served) -> None:
-        """Refuse to go on with a model whose vectors are others; learn a classifier's labels."""
-        workers = [
-            worker for model in await served.client.models() if model.name == served.model for worker in model.workers
-        ]
+        """
+        Refuse a model that is not served, or whose vectors are others than before; learn a classifier's labels.
+
+        A server with one model may answer for any name, and would fill the output with the vectors of that one.
+        """
+        models = {model.name: model for model in await served.client.models()}
+        if served.model not in models:
+            names = ", ".join(models) or "none"
+            raise ModelNotFound(f"no model {served.model!r} is served there; there is: {names}", param="model")
+        workers = models[served.model].workers
         fingerprint = next((worker.fingerprint for worker in workers if worker.fingerprint), "")
         if self._state.fingerprint and fingerprint and fingerprint != self._state.fingerprint:
             raise InvalidInput(f"{served.model} is another model than before; --restart begins anew", param="model")

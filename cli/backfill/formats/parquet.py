@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from infinity_pool.cli.backfill.appended import put_in_place
-from infinity_pool.cli.backfill.rows import Line
+from infinity_pool.cli.backfill.rows import Line, check_names
 from infinity_pool.cli.backfill.segment import Column, Segment
 
 SUFFIXES = (".parquet", ".pq")
@@ -21,8 +21,13 @@ _PENDING = "_pending-{:012d}.parquet"  # readers of folders pass over names that
 
 
 def read(stream: BinaryIO, fields: Sequence[str]) -> Iterator[Line]:
-    """Give each row with those of the fields that there are; its number is its place, from 1."""
+    """
+    Give each row with those of the fields that there are; its number is its place, from 1.
+
+    Raises ValueError where a field is there twice.
+    """
     file = parquet.ParquetFile(stream)
+    check_names(file.schema_arrow.names, fields)
     names = [name for name in file.schema_arrow.names if name in fields]
     number = 0
     for batch in file.iter_batches(_BATCH, columns=names):

@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 from infinity_pool import SyncClient
 from infinity_pool.broker.embedded import EmbeddedServer
+from infinity_pool.broker.errors import ModelNotFound
 from tests.cli.backfill.conftest import MODEL, Run
 from tests.cli.conftest import Running
 from tests.tiny_models import save_scorer
@@ -157,7 +158,10 @@ async def test_a_server_over_http(queue_url: str, run: Run, tmp_path: Path) -> N
     try:
         api.expect("listening on ")
         url = api.output.partition("listening on ")[2].split()[0]
-        code = await run("embed", "in.txt", out="out.npy", url=url, api_key="sesame-key", redis_url="", model=MODEL)
+        ask = {"url": url, "api_key": "sesame-key", "redis_url": ""}
+        code = await run("embed", "in.txt", out="out.npy", model=MODEL, **ask)
+        with pytest.raises(ModelNotFound, match=f"'absent' is served there; there is: {MODEL}"):  # not as a request is
+            await run("embed", "in.txt", out="absent.npy", model="absent", **ask)
     finally:
         api.end()
     assert code == 0

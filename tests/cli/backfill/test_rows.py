@@ -81,6 +81,33 @@ async def test_bad_rows_of_csv(run: Run, tmp_path: Path) -> None:
     assert np.load(tmp_path / "out.npy")[:, 0].tolist() == [4, 9, 1, 4]
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["id,text", "a,one", 'b,"two', "c,three", ""], "the quote that begins in line 3 is never closed"),
+        (["id,text", '"a\nb","two', "c,three"], "the quote that begins in line 3 is never closed"),
+        (["text,id,text", "a,1,b"], "2 of its columns are called 'text'"),
+        (["id,text", "a,one", "b," + '"' + "x" * LARGE, "y" * LARGE, "c,three"], ""),
+    ],
+)
+async def test_csv_whose_rows_cannot_be_told_apart(lines: list[str], told: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    if told:
+        with pytest.raises(InvalidInput, match=rf"in\.csv cannot be read as csv: {told}"):
+            await run("embed", "in.csv", out="out.npy")
+        return
+    assert await run("embed", "in.csv", out="out.npy") == 3
+    [failed] = failures(tmp_path / "out.npy.failures.jsonl")
+    assert "lines 3 to 4 are one row, as if a quote were left open" in failed["reason"]
+
+
+async def test_parquet_with_a_name_twice(run: Run, tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"])
+    parquet.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(InvalidInput, match="2 of its columns are called 'text'"):
+        await run("embed", "in.parquet", out="out.npy")
+
+
 async def test_bad_rows_of_parquet(run: Run, tmp_path: Path) -> None:
     texts = pa.array([b"good", None, b"\xff", b"", b"good"], pa.binary()).view(pa.string())
     parquet.write_table(pa.table({"text": texts}), tmp_path / "in.parquet")
@@ -106,6 +133,9 @@ async def test_what_concerns_all_is_told_once(run: Run, tmp_path: Path) -> None:
         await run("embed", "in.txt", out="out.npy", dimensions=99)
     with pytest.raises(ModelNotFound, match="absent"):
         await run("embed", "in.txt", out="out2.npy", model="absent")
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(ModelNotFound, match="absent"):
+        await run("embed", "empty.txt", out="out2.npy", model="absent")
     with pytest.raises(InvalidInput, match="cannot rerank, only embed"):
         (tmp_path / "in.jsonl").write_text('{"query": "a", "document": "b"}\n')
         await run("rerank", "in.jsonl", out="out3.npy")

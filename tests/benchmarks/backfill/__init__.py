@@ -1,0 +1,1 @@
+"""What a backfill costs, and whom: a part a file, whose name is the command's word."""
