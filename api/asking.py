@@ -45,7 +45,7 @@ class Asked:
         That is the only one, or of several the only one that has the task, if the request names none. Names are taken
         as they are under --strict-model-names. Raises as `reading.read` does, and Forbidden for another's model.
         """
-        body = await read(self._request, kind, self.deadline.left("online"))
+        body = await read(self._request, kind, self.deadline.left("online"), self.settings.read_timeout)
         body = await self._meant(body, task)
         self._caller.check(body.model)
         return body

@@ -1,21 +1,68 @@
-"""What is answered where no handler of ours is reached: HTTP that cannot be read, and an Expect that cannot be met."""
+"""
+Connections: how long they may be silent, and what is answered where no handler of ours is reached.
 
+That is HTTP that cannot be read, and an Expect that cannot be met.
+"""
+
+import asyncio
+import re
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMethod, ContentEncodingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from infinity_pool.api.dialects.openai import error_body
 from infinity_pool.api.door import SERVER
 from infinity_pool.api.errors import error_response
+from infinity_pool.api.keys import SETTINGS
 from infinity_pool.api.rendering import json_response
+
+_REQUEST_LINE = re.compile(r"'[A-Z]+ \S+ HTTP/1\.")
 
 
 class Connection(RequestHandler):
-    """One connection; its errors have the shape of all others, and name no versions of what runs here."""
+    """
+    One connection; its errors have the shape of all others, and name no versions of what runs here.
 
-    __slots__ = ()
+    It is closed where a request's head has not come within `patience` seconds of its first byte, or, of the first
+    request, of the connection.
+    """
+
+    __slots__ = ("_head_timer", "_patience")
+
+    def __init__(self, *args: Any, patience: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._patience = patience
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; where that is a part of a head, its time begins with it."""
+        heads = self._request_count
+        super().data_received(data)
+        if self._request_count > heads:
+            self._stop_waiting()
+        elif self._waiter is not None and not self._waiter.done():  # no request is in hand, whose body it could be
+            self._await_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Wait for nothing more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self._loop.call_later(self._patience, self.force_close)
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def handle_error(
         self,
@@ -26,7 +73,8 @@ class Connection(RequestHandler):
     ) -> web.StreamResponse:
         """Answer what broke outside of a handler, and close; raises ConnectionError if an answer has begun."""
         super().handle_error(request, status, exc, message)  # it logs, and sees whether an answer has begun
-        response = json_response(_body(status, exc), status=status)
+        status, words, code = _told(status, exc)
+        response = json_response(error_body(status, words, code), status=status)
         response.force_close()
         return _signed(response)
 
@@ -49,6 +97,7 @@ class Runner(web.AppRunner):
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,
+            patience=self.app[SETTINGS].read_timeout,
         )
 
 
@@ -57,13 +106,17 @@ class _Server(web.Server):
         return Connection(self, loop=self._loop, **self._kwargs)
 
 
-def _body(status: int, error: BaseException | None) -> dict[str, Any]:
-    """Say what is wrong, without repeating what was sent."""
+def _told(status: int, error: BaseException | None) -> tuple[int, str, str]:
+    """Say what is wrong, without repeating what was sent: the status, words and a code."""
     if isinstance(error, LineTooLong):
-        return error_body(status, "a line of the request's head is too long", "invalid_input")
+        return status, "a line of the request's head is too long", "invalid_input"
+    if isinstance(error, ContentEncodingError):
+        return 415, "the body's Content-Encoding is not taken; gzip and deflate are", "unsupported_media_type"
+    if isinstance(error, BadHttpMethod) and _REQUEST_LINE.search(error.message):
+        return 501, "there is no such method here; GET, HEAD, POST and OPTIONS are", "not_implemented"
     if status < 500:
-        return error_body(status, "the request cannot be read: it is no valid HTTP", "invalid_input")
-    return error_body(status, "the server failed at this request", "internal")
+        return status, "the request cannot be read: it is no valid HTTP", "invalid_input"
+    return status, "the server failed at this request", "internal"
 
 
 def _signed(response: web.Response) -> web.Response:

@@ -76,7 +76,10 @@ def _of_http(error: web.HTTPException, dialect: Dialect) -> web.Response:
     headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
     code = HTTPStatus(error.status).name.lower()
     body = dialect.error_body(error.status, _explain(error), code)
-    return json_response(body, status=error.status, headers=headers)
+    response = json_response(body, status=error.status, headers=headers)
+    if error.status == HTTPStatus.REQUEST_TIMEOUT:  # the rest of its body is not waited for
+        response.force_close()
+    return response
 
 
 def _explain(error: web.HTTPException) -> str:

@@ -15,7 +15,7 @@ from infinity_pool.api.described import Description, description_of
 
 Json = dict[str, Any]
 
-_REFUSED = (400, 413, 415, 422)  # of a body
+_REFUSED = (400, 408, 413, 415, 422)  # of a body
 _ASKED = (404, 429, 503, 504)  # of a model
 _ALWAYS = (500,)
 _TEMPLATE = "#/components/schemas/{model}"

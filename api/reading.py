@@ -15,6 +15,8 @@ from infinity_pool.broker.messages import LANES, Lane
 LANE_HEADER = "X-Infinity-Lane"
 
 _JSON = "application/json"
+_ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
+"""Of a body as it was sent; it comes here without, or, of one that nothing here undoes, not at all."""
 
 Truncate = bool | None
 """False refuses items that are over the model's limit, which are cut without it."""
@@ -44,19 +46,21 @@ class ModelBody(Body):
     model: str = Field(UNNAMED, min_length=1, max_length=256, examples=[UNNAMED])
 
 
-async def read(request: web.Request, kind: type[AnyBody], timeout: float) -> AnyBody:
+async def read(request: web.Request, kind: type[AnyBody], timeout: float, patience: float) -> AnyBody:
     """
-    Read and check a request's body, waiting up to `timeout` seconds for all of it.
+    Read and check a request's body, waiting up to `timeout` seconds for all of it, and `patience` for more of it.
 
-    Raises InvalidInput, naming the field and item, web.HTTPRequestEntityTooLarge, and web.HTTPForbidden for forms.
+    Raises InvalidInput, naming the field and item, web.HTTPRequestEntityTooLarge, web.HTTPRequestTimeout where nothing
+    comes any more, and web.HTTPForbidden for forms.
     """
     is_form = bool(kind.files) and request.content_type == FORM
     if is_form:
         check_origin(request)
     else:
         _check_content_type(request)
+    _check_encoding(request)
     _check_length(request)
-    data = await (request.read() if request.content.is_eof() else _wait(request, timeout))
+    data = await (request.read() if request.content.is_eof() else _wait(request, timeout, patience))
     try:
         if is_form:
             fields = await fields_of(data, request.headers["Content-Type"], kind.files)
@@ -79,12 +83,28 @@ def lane_of(request: web.Request, usual: Lane) -> Lane:
     raise InvalidInput(f"{LANE_HEADER} must be {' or '.join(LANES)}", param=LANE_HEADER)
 
 
-async def _wait(request: web.Request, timeout: float) -> bytes:
+async def _wait(request: web.Request, timeout: float, patience: float) -> bytes:
     try:
         async with asyncio.timeout(timeout):
-            return await request.read()
+            return await _while_it_comes(request, patience)
     except TimeoutError:
         raise DeadlineExceeded(f"the body did not arrive within {timeout:g} s") from None
+
+
+async def _while_it_comes(request: web.Request, patience: float) -> bytes:
+    """Read the body, unless there is nothing new of it from one look to the next."""
+    reading = asyncio.create_task(request.read())
+    reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever has gone asks for neither
+    try:
+        seen = -1
+        while not reading.done() and request.content.total_bytes > seen:
+            seen = request.content.total_bytes
+            await asyncio.wait({reading}, timeout=patience)
+        if reading.done():
+            return reading.result()
+        raise web.HTTPRequestTimeout(text=f"nothing more of the body came within {patience:g} s")
+    finally:
+        reading.cancel()
 
 
 def _check_content_type(request: web.Request) -> None:
@@ -95,6 +115,12 @@ def _check_content_type(request: web.Request) -> None:
     kind = request.content_type
     if not kind.endswith(("/json", "+json")):
         raise web.HTTPUnsupportedMediaType(text=f"send the body as {_JSON}")
+
+
+def _check_encoding(request: web.Request) -> None:
+    """Refuse a body that was compressed in a way that nobody undid."""
+    if request.headers.get("Content-Encoding", "identity").lower() not in _ENCODINGS:
+        raise web.HTTPUnsupportedMediaType(text="the body's Content-Encoding is not taken; gzip and deflate are")
 
 
 def _check_length(request: web.Request) -> None:

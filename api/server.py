@@ -50,6 +50,7 @@ async def serve(settings: ApiSettings, started: Callable[[str], None] | None = N
         access_log=None,
         handler_cancellation=True,
         logger=_http_logger,
+        keepalive_timeout=settings.keep_alive,
         shutdown_timeout=settings.timeout + _LAST_WORDS,
     )
     async with kept_up(certificate):

@@ -48,6 +48,12 @@ class HttpSettings:
         default=600.0,
         minimum=0.001,
     )
+    read_timeout: float = option(
+        "Seconds in which the head of a request must come, and in which some of its body must.",
+        default=30.0,
+        minimum=0.001,
+    )
+    keep_alive: float = option("Seconds that a connection stays open between requests.", default=630.0, minimum=0.001)
     strict_model_names: bool = option("Refuse a name that is not served, also where only one model is.", default=False)
     url_prefix: str = option("Serve all paths below this one too, as /v1 is.", default="")
     online_max_items: int = option("Requests of up to so many items go online, larger ones bulk.", default=8, minimum=0)

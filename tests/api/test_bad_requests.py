@@ -160,6 +160,11 @@ async def test_a_compressed_body(http: aiohttp.ClientSession, api: Api) -> None:
         assert response.status == 200
     async with http.post("/v1/embeddings", data=io.BytesIO(bomb), headers=packed) as response:
         assert response.status == 413
+    for other in ("br", "compress"):
+        async with http.post("/v1/embeddings", data=body(), headers={"Content-Encoding": other}) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"]) == (415, "unsupported_media_type")
+            assert "Content-Encoding" in error["message"]
     async with http.post("/v1/embeddings", data=b"not gzip at all", headers=packed) as response:
         assert response.status == 400, await response.text()
         assert (await response.json())["error"]["code"] == "invalid_input"
@@ -235,6 +240,7 @@ NO_HTTP = {
     "no HTTP": f"{SECRET}\r\n\r\n",
     "a bad version": "GET / HTTP/9\r\n\r\n",
     "a bad method": "G@T / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "another method": "FETCH / HTTP/1.1\r\nHost: x\r\n\r\n",
     "a bad header": f"GET / HTTP/1.1\r\nHost: x\r\n{SECRET}\r\n\r\n",
     "a long path": f"GET /{'a' * 20_000} HTTP/1.1\r\nHost: x\r\n\r\n",
     "a long header": f"GET / HTTP/1.1\r\nHost: x\r\nX-A: {'a' * 20_000}\r\n\r\n",
@@ -254,7 +260,8 @@ async def test_what_is_no_good_http_is_told_so_in_our_words(case: str, api: Api)
 
     status = int(head.split()[1])
     error = json.loads(answer)["error"]
-    assert (status, error["type"]) == (417 if case == "an expectation" else 400, "invalid_request_error")
+    kind = "server_error" if case == "another method" else "invalid_request_error"
+    assert (status, error["type"]) == ({"an expectation": 417, "another method": 501}.get(case, 400), kind)
     assert "Content-Type: application/json" in head
     assert "Server: infinity-pool\r\n" in head + "\r\n"
     assert not {"aiohttp", "Python", SECRET} & set((head + answer).replace("/", " ").split())

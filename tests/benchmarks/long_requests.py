@@ -80,7 +80,7 @@ async def answer(request: web.Request) -> web.Response:
 async def take(request: web.Request) -> web.Response:
     """Read a long body."""
     request.app[BEGAN].append(time.thread_time())
-    return json_response(len((await read(request, EmbeddingsBody, 60.0)).input))
+    return json_response(len((await read(request, EmbeddingsBody, 60.0, 60.0)).input))
 
 
 BEGAN = web.AppKey("began", list[float])
