@@ -11,7 +11,7 @@ from infinity_pool.workers.text.options import Options, check_names, flag_of
 from infinity_pool.workers.text.prompts import Prompts
 from infinity_pool.workers.text.saved_tokenizer import saved_facts
 from infinity_pool.workers.text.token_ids import ids_of
-from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, not_text
+from infinity_pool.workers.text.tokenizer import most_chars, not_text
 from infinity_pool.workers.text.vocabulary import Vocabulary, read_vocabulary
 
 _OPTIONS = {
@@ -25,13 +25,13 @@ class Speller:
     """
     Answers both tasks for any model with a tokenizer of texts; it is read when the first is asked for.
 
-    Texts are never cut. One of over CHARS_AT_MOST characters a token of `max_length` is refused, as that much takes a
+    Texts are never cut. One of over `most_chars` characters is refused, as are so many token ids: that much takes a
     preprocessing process from all others.
     """
 
     def __init__(self, files: ModelFiles, max_length: int) -> None:
         self._files = files
-        self._most = max_length * CHARS_AT_MOST
+        self._most = most_chars(max_length)
         self._prompts = Prompts(_NO_PROMPTS | {key: files.extra[key] for key in _NO_PROMPTS if key in files.extra})
         self._special: bool = files.extra.get("special", True)
         self._read: Vocabulary | None = None
@@ -76,6 +76,9 @@ class Speller:
     def _decode(self, vocabulary: Vocabulary, items: Sequence[Item], options: Options) -> tuple[list[Any], int]:
         skip = flag_of(options, "skip_special_tokens") is not False
         rows: list[Array] = [ids_of(item, index, vocabulary.size) for index, item in enumerate(items)]
+        for index, row in enumerate(rows):
+            if len(row) > self._most:
+                raise InvalidInput(f"is of {len(row)} token ids, over the {self._most} that are decoded", item=index)
         return [vocabulary.text_of(ids.tolist(), skip) for ids in rows], sum(map(len, rows))
 
 

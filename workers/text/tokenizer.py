@@ -26,6 +26,10 @@ CHARS_FIRST = 16
 CHARS_AT_MOST = 1024
 """Characters for each token of the limit that are read at all; only a run of spaces or one endless word has more."""
 
+_LONG_ENOUGH = 2**20  # characters, a second's work of a preprocessing process
+_LEAST = 64  # characters for each token of a limit that is so high that this is more
+_PERIOD = 16  # characters at most that a text repeats where its tokens depend on how often it does
+
 
 class Tokens(NamedTuple):
     """
@@ -60,7 +64,9 @@ class Tokenizer:
 
     Its cost is bounded by the limit, not by the text: CHARS_FIRST characters a token are read first. If these fill the
     limit twice, what follows cannot change the tokens that are kept, since a word or a merge that was cut in two
-    reaches back over far less than a whole limit; else up to CHARS_AT_MOST characters a token are read.
+    reaches back over far less than a whole limit, unless it is one endless run: of an odd number of characters that
+    go in pairs one is left over, and it may be at the far end. Of runs, and of what does not fill the limit, up to
+    `most_chars` are read.
     Without `special`, no special tokens are added. Of a `vocabulary` that is known, token ids are taken too.
     """
 
@@ -73,7 +79,7 @@ class Tokenizer:
         self.pad_id: int = facts["pad_id"]
         self.special_ids = frozenset(facts["special_ids"])
         self.usual = Cut(max_length, facts["truncation_side"] == "left")
-        self._first, self._most = max_length * CHARS_FIRST, max_length * CHARS_AT_MOST
+        self._first, self._most = max_length * CHARS_FIRST, most_chars(max_length)
         self.max_chars = 0 if self.usual.left else self._most
         self._vocabulary = vocabulary
         self._encode = (_fast if facts["fast"] else _slow)(files, facts, special)
@@ -136,22 +142,35 @@ class Tokenizer:
 
     def _encodings(self, texts: Sequence[str], cut: Cut) -> list[_Encoding]:
         try:
-            encodings = list(self._encode([self._cut(text, self._first, cut) for text in texts], cut))
+            firsts = [self._cut(text, self._first, cut) for text in texts]
+            encodings = list(self._encode(firsts, cut))
             for index, text in enumerate(texts):
-                if len(text) > self._first and not self._is_full(encodings[index], cut):
+                if len(text) > self._first and not self._is_enough(firsts[index], encodings[index], cut):
                     encodings[index] = self._encode([self._cut(text, self._most, cut)], cut)[0]
         except TypeError as error:
             raise not_text(texts) from error
         return encodings
 
-    def _is_full(self, encoding: _Encoding, cut: Cut) -> bool:
-        """Whether two whole limits are over, in pieces of the length that is kept."""
-        return len(encoding.overflowing) * (cut.length - self.added) >= 2 * (self.max_length - self.added)
+    def _is_enough(self, first: str, encoding: _Encoding, cut: Cut) -> bool:
+        """Whether two whole limits are over, in pieces of the length that is kept, and the text was cut in no run."""
+        over = len(encoding.overflowing) * (cut.length - self.added)
+        half = len(first) // 2
+        return over >= 2 * (self.max_length - self.added) and not _is_run(first[:half] if cut.left else first[half:])
 
     def _cut(self, text: str, chars: int, cut: Cut) -> str:
         if len(text) <= chars:
             return text
         return text[-chars:] if cut.left else text[:chars]
+
+
+def most_chars(max_length: int) -> int:
+    """Give how many characters of a text are read at all, however it is tokenized."""
+    return min(CHARS_AT_MOST * max_length, max(_LONG_ENOUGH, _LEAST * max_length))
+
+
+def _is_run(text: str) -> bool:
+    """Whether a text is a few characters over and over."""
+    return any(text[period:] == text[:-period] for period in range(1, _PERIOD + 1))
 
 
 def max_length_of(files: ModelFiles) -> int:

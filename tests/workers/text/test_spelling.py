@@ -108,6 +108,7 @@ def test_a_tokenizer_that_only_transformers_can_run(tmp_path: Path) -> None:
         ("tokenize", ["a", "a" * (512 * CHARS_AT_MOST + 1)], {}, ("characters", None, 1)),
         ("tokenize", ["a"], {"dimensions": 3}, ("no option", "dimensions", None)),
         ("tokenize", ["a"], {"add_special_tokens": 1}, ("true or false", "add_special_tokens", None)),
+        ("decode", [[1], np.ones(512 * CHARS_AT_MOST + 1, np.int32)], {}, ("token ids", None, 1)),
         ("decode", [[1], [10**6]], {}, ("none of the model's", None, 1)),
         ("decode", [np.array([-1], np.int32)], {}, ("none of the model's", None, 0)),
         ("decode", ["a"], {}, ("token ids", None, 0)),

@@ -9,14 +9,17 @@ from typing import Any
 
 import psutil
 import pytest
+import tokenizers
 import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import models
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.text import saved_tokenizer
-from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, Tokenizer
+from infinity_pool.workers.text.cutting import Cut
+from infinity_pool.workers.text.tokenizer import CHARS_AT_MOST, Tokenizer, most_chars
 from tests.tiny_models import save_network
 from tests.workers.conftest import prepare_here
 
@@ -30,8 +33,9 @@ class Both:
         self.ours = Tokenizer(prepare_here(folder).files, LIMIT)
         self.theirs: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
-    def check(self, texts: list[str]) -> None:
-        tokens = self.ours.encode(texts)
+    def check(self, texts: list[str], side: str = "right") -> None:
+        tokens = self.ours.encode(texts, cut=Cut(LIMIT, side == "left"))
+        self.theirs.truncation_side = side
         expected = self.theirs(texts, truncation=True, max_length=LIMIT)["input_ids"]
         whole = self.theirs(texts, verbose=False)["input_ids"]
 
@@ -56,11 +60,13 @@ def test_any_texts(both: Both, texts: list[str]) -> None:
         both.check(texts)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("piece", ["word ", " ", "x", "数", "\n", "a\u0301", "😀", "x" * 99 + " ", "3.14;"])
-def test_texts_much_longer_than_the_limit(both: Both, piece: str) -> None:
+def test_texts_much_longer_than_the_limit(both: Both, piece: str, side: str) -> None:
     long = (piece * 20_000)[: LIMIT * CHARS_AT_MOST - 10]
 
-    both.check([long, "short", long + "the end", " " * 2_000 + "the quick brown fox " * 20])
+    both.check([long, "short", long + "the end", " " * 2_000 + "the quick brown fox " * 20], side)
+    both.check(["the end" + long, "the quick brown fox " * 20 + " " * 2_000], side)
 
 
 def test_no_texts(both: Both) -> None:
@@ -87,8 +93,39 @@ def test_keeping_the_end(tmp_path: Path) -> None:
     both = Both(tmp_path)
 
     assert both.theirs.truncation_side == "left"
-    both.check(["the quick brown fox " * 1_000 + "a cat sits on the mat", "short", "", "fox" + " " * 20_000 + "cat"])
+    texts = ["the quick brown fox " * 1_000 + "a cat sits on the mat", "short", "", "fox" + " " * 20_000 + "cat"]
+    both.check(texts, "left")
+    assert both.ours.usual == Cut(LIMIT, True)
     assert both.ours.max_chars == 0
+
+
+PAIRS = {
+    "bpe": models.BPE({"a": 0, "b": 1, "aa": 2, "ab": 3}, [("a", "a"), ("a", "b")]),
+    "unigram": models.Unigram([("?", 0.0), ("a", -3.0), ("b", -3.0), ("aa", -3.5), ("ab", -3.2)], 0),
+}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", PAIRS)
+def test_runs_whose_characters_go_in_pairs(kind: str, side: str, tmp_path: Path) -> None:
+    """Of an odd number one is left over, at the end in one kind of tokenizer and at the beginning in the other."""
+    whole = tokenizers.Tokenizer(PAIRS[kind])
+    whole.enable_truncation(LIMIT, direction=side)
+    files = ModelFiles(tmp_path, {}, kind, built=tmp_path)
+    files.described.mkdir()
+    whole.save(str(tmp_path / "tokenizer.json"))
+    saved_tokenizer.save_backend(tmp_path / "tokenizer.json", files.described)
+    ours = Tokenizer(files, LIMIT)
+    texts = [(piece * 999)[:length] for piece in ("a", "ab", "aab", "abaab") for length in range(900, 911)]
+
+    tokens = ours.encode(texts)
+
+    assert tokens.ids.tolist() == [number for text in texts for number in whole.encode(text).ids]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(24, 24_576), (512, 524_288), (8192, 2**20), (32_768, 2**21)])
+def test_how_much_of_a_text_is_read_at_all(limit: int, most: int) -> None:
+    assert most_chars(limit) == most
 
 
 def test_random_words_do_not_fill_the_memory(both: Both) -> None:
