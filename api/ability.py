@@ -4,6 +4,8 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import UNRUN
 from infinity_pool.broker.presence import WorkerInfo
 
+_GIVING = {"sparse": "give sparse vectors", "multivector": "give matrices"}
+
 
 def check_ability(worker: WorkerInfo | None, task: str, modality: str = "text") -> None:
     """
@@ -14,7 +16,8 @@ def check_ability(worker: WorkerInfo | None, task: str, modality: str = "text") 
     if worker is None:
         return
     if worker.tasks and task not in (*worker.tasks, *UNRUN):
-        raise InvalidInput(f"model {worker.model!r} cannot {task}, only {', '.join(worker.tasks)}", param="model")
+        only = ", ".join(worker.tasks)
+        raise InvalidInput(f"model {worker.model!r} cannot {_GIVING.get(task, task)}, only {only}", param="model")
     if modality not in worker.modalities:
         kinds = " and ".join(worker.modalities)
         raise InvalidInput(f"model {worker.model!r} takes {kinds}, not {modality}", param="modality")

@@ -12,7 +12,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, ContentEncodingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from infinity_pool.api.dialects.openai import error_body
+from infinity_pool.api.described import dialect_of
+from infinity_pool.api.dialects import openai
 from infinity_pool.api.door import SERVER
 from infinity_pool.api.errors import error_response
 from infinity_pool.api.keys import SETTINGS
@@ -74,7 +75,7 @@ class Connection(RequestHandler):
         """Answer what broke outside of a handler, and close; raises ConnectionError if an answer has begun."""
         super().handle_error(request, status, exc, message)  # it logs, and sees whether an answer has begun
         status, words, code = _told(status, exc)
-        response = json_response(error_body(status, words, code), status=status)
+        response = json_response(openai.error_body(status, words, code), status=status)
         response.force_close()
         return _signed(response)
 
@@ -83,7 +84,8 @@ class Connection(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Write an answer; one that aiohttp raised gets our shape first."""
         if isinstance(resp, web.HTTPException):
-            resp = _signed(error_response(resp, ""))
+            dialect = dialect_of(request) if isinstance(request, web.Request) else openai
+            resp = _signed(error_response(resp, "", dialect))
         return await super().finish_response(request, resp, start_time)
 
 

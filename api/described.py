@@ -1,6 +1,6 @@
 """What a handler takes and gives, said once beside it; the OpenAPI document and the shape of errors come from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -21,6 +21,11 @@ class Dialect(Protocol):
     @property
     def ErrorAnswer(self) -> type[BaseModel]:  # noqa: N802 - a class in a module
         """The body of an error."""
+        ...
+
+    @property
+    def NAMES(self) -> Mapping[str, tuple[str, ...]]:  # noqa: N802 - a constant of a module
+        """How requests call our options, where that is otherwise."""
         ...
 
     def error_body(self, status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
@@ -79,6 +84,14 @@ def speak(request: web.Request, dialect: Dialect) -> None:
 
 
 def dialect_of(request: web.Request) -> Dialect:
-    """Give the dialect that a request's errors are told in; OpenAI's where no handler is reached."""
+    """Give the dialect that a request's errors are told in; OpenAI's where there is nothing at its path."""
     chosen: Any = request.get(_CHOSEN)
-    return chosen or _DESCRIBED.get(request.match_info.handler, _PLAIN).dialect
+    return chosen or (_DESCRIBED.get(request.match_info.handler) or _described_at(request)).dialect
+
+
+def _described_at(request: web.Request) -> Description:
+    """Give what is described at a request's path for another method, what takes a body first."""
+    routes = request.app.router.routes()
+    there = (route.handler for route in routes if route.resource and route.resource.canonical == request.path)
+    found = [_DESCRIBED[handler] for handler in there if handler in _DESCRIBED]
+    return max(found, key=lambda one: one.takes is not None, default=_PLAIN)

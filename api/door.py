@@ -15,6 +15,7 @@ from infinity_pool.api.described import dialect_of
 from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.rate_headers import rate_headers
+from infinity_pool.api.reading import GIVEN
 from infinity_pool.api.tenants import Tenants
 
 REQUEST_ID = "X-Request-Id"
@@ -52,7 +53,7 @@ class Door:
         except (asyncio.CancelledError, ConnectionError):  # the caller has gone
             raise
         except Exception as error:  # noqa: BLE001 # every error is answered, and a surprise logged
-            response = error_response(error, request_id, dialect_of(request))
+            response = error_response(error, request_id, dialect_of(request), request.get(GIVEN, frozenset()))
             status = response.status
         finally:
             self._metrics.answered(_route(request), status, time.perf_counter() - started)

@@ -2,6 +2,8 @@
 
 import logging
 import math
+import re
+from collections.abc import Mapping, Sequence, Set
 from http import HTTPStatus
 
 from aiohttp import web
@@ -35,8 +37,14 @@ _KEPT_HEADERS = ("Allow",)
 logger = logging.getLogger(__name__)
 
 
-def error_response(error: Exception, request_id: str, dialect: Dialect = openai) -> web.Response:
-    """Answer an error; one that nobody raised on purpose is logged with the request's id and told without details."""
+def error_response(
+    error: Exception, request_id: str, dialect: Dialect = openai, given: Set[str] = frozenset()
+) -> web.Response:
+    """
+    Answer an error; one that nobody raised on purpose is logged with the request's id and told without details.
+
+    Options are called as the request calls them, by the fields that are `given` in it.
+    """
     if isinstance(error, web.HTTPException):
         return _of_http(error, dialect)
     if isinstance(error, RedisError):
@@ -46,17 +54,26 @@ def error_response(error: Exception, request_id: str, dialect: Dialect = openai)
     if not isinstance(error, InfinityError):
         logger.error("request %s failed", request_id, exc_info=error)
         error = InfinityError(f"the server failed at this request; its log knows more under {request_id}")
-    return _of_ours(error, dialect)
+    return _of_ours(error, dialect, given)
 
 
-def _of_ours(error: InfinityError, dialect: Dialect) -> web.Response:
+def _of_ours(error: InfinityError, dialect: Dialect, given: Set[str]) -> web.Response:
     status = STATUS.get(error.code, 500)
-    message, param = error.message, error.param
+    message, param = _as_given(error, dialect.NAMES, given)
     if error.item is not None:
         param = f"{param or 'input'}[{error.item}]"
         message = f"{param}: {message}"
     body = dialect.error_body(status, message, error.code, param)
     return json_response(body, status=status, headers=_headers(error, status))
+
+
+def _as_given(error: InfinityError, names: Mapping[str, Sequence[str]], given: Set[str]) -> tuple[str, str | None]:
+    """Give the message and the field, which are told of by our option's name, by that of the field that was given."""
+    ours = error.param or ""
+    theirs = next((name for name in names.get(ours, ()) if name in given), None)
+    if theirs is None or ours in given:
+        return error.message, error.param
+    return re.sub(rf"\b{ours}\b", theirs, error.message, count=1), theirs
 
 
 def _headers(error: InfinityError, status: int) -> dict[str, str]:

@@ -27,6 +27,9 @@ Dimensions = Annotated[int | None, Field(ge=0, le=2**20), AfterValidator(lambda 
 AnyBody = TypeVar("AnyBody", bound="Body")
 AnyModelBody = TypeVar("AnyModelBody", bound="ModelBody")
 
+GIVEN = web.RequestKey("given", set[str])
+"""The fields that a request's body has."""
+
 UNNAMED = "default/not-specified"
 """What Infinity's clients call a model that they do not name."""
 
@@ -62,14 +65,22 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float, patien
     _check_length(request)
     data = await (request.read() if request.content.is_eof() else _wait(request, timeout, patience))
     try:
-        if is_form:
-            fields = await fields_of(data, request.headers["Content-Type"], kind.files)
-            return kind.model_validate(fields, strict=False)
-        rest, ids = await take_out(data) if len(data) > LARGE else (data, None)
-        await check_values(rest)
-        return kind.model_validate_json(rest, context={"ids": ids})
+        body = await (_of_form(request, kind, data) if is_form else _of_json(kind, data))
     except ValidationError as error:
         raise _explained(error) from None
+    request[GIVEN] = body.model_fields_set
+    return body
+
+
+async def _of_form(request: web.Request, kind: type[AnyBody], data: bytes) -> AnyBody:
+    fields = await fields_of(data, request.headers["Content-Type"], kind.files)
+    return kind.model_validate(fields, strict=False)
+
+
+async def _of_json(kind: type[AnyBody], data: bytes) -> AnyBody:
+    rest, ids = await take_out(data) if len(data) > LARGE else (data, None)
+    await check_values(rest)
+    return kind.model_validate_json(rest, context={"ids": ids})
 
 
 def lane_of(request: web.Request, usual: Lane) -> Lane:

@@ -1,8 +1,18 @@
 """Cohere's errors: a message, which Jina's clients, who ask at the same paths, read as a detail."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "dimensions": ("output_dimension",),
+    "embedding_dtype": ("embedding_types",),
+    "modality": ("images", "inputs", "texts"),
+    "truncate_prompt_tokens": ("max_tokens",),
+    "truncation_side": ("truncate",),
+}
+"""How requests call our options."""
 
 
 class CohereError(BaseModel):

@@ -1,9 +1,20 @@
 """OpenAI's errors, which Infinity, vLLM and what is our own have too."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "embedding_dtype": ("embedding_type", "embed_dtype"),
+    "input_type": ("task",),
+    "normalize": ("normalized", "use_activation"),
+    "raw_scores": ("use_activation",),
+    "truncate": ("truncation",),
+    "truncation_side": ("truncation_direction",),
+}
+"""How requests of Jina's, vLLM's and others' clients call our options."""
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 

@@ -1,9 +1,16 @@
 """text-embeddings-inference's errors: flat, with a type."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "modality": ("inputs",),
+    "truncation_side": ("truncation_direction",),
+}
+"""How requests call our options."""
 
 _TYPES: dict[int, str] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "Tokenizer",

@@ -26,6 +26,7 @@ from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker
 from tests.api.browser import Tab, browser_tab
 
 PATIENCE = 30.0  # s, for a process to start or stop on a busy machine
+KEY = "sesame-\N{SNOWMAN}-key"
 WIDTH = 13  # of the dummy engine's vectors
 
 _numbers = itertools.count(1)
@@ -174,6 +175,12 @@ def worker(queue_url: str) -> Iterator[Process]:
 def idle_api(start_api: Callable[..., Api]) -> Api:
     """A replica, whatever workers there are."""
     return start_api("--max-body", "4000000", "--strict-model-names")
+
+
+@pytest.fixture(scope="session")
+def guarded(start_api: Callable[..., Api]) -> Api:
+    """A replica that asks for a key."""
+    return start_api("--api-key", KEY)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,7 @@
-from collections.abc import Callable
-
 import aiohttp
 import pytest
 
-from tests.api.conftest import Api
-
-KEY = "sesame-\N{SNOWMAN}-key"
-
-
-@pytest.fixture(scope="module")
-def guarded(start_api: Callable[..., Api]) -> Api:
-    return start_api("--api-key", KEY)
+from tests.api.conftest import KEY, Api
 
 
 @pytest.mark.parametrize(

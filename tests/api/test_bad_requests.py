@@ -199,7 +199,7 @@ async def test_a_large_body_of_text_is_not(http: aiohttp.ClientSession, api: Api
         ("GET", "/absent", 404, "not_found"),
         ("POST", "/v1/absent", 404, "not_found"),
         ("GET", "/v1/embeddings", 405, "method_not_allowed"),
-        ("PUT", "/", 405, "method_not_allowed"),
+        ("PUT", "/v1/embeddings", 405, "method_not_allowed"),
     ],
 )
 async def test_wrong_paths_and_methods(

@@ -199,12 +199,12 @@ async def test_jina_s_number_formats(ask: Ask) -> None:
         ("/v2/embed", {"texts": ["a"], "images": [IMAGE]}, 400, "images"),
         ("/v2/embed", {"texts": ["a"], "input_type": "poetry"}, 400, "input_type"),
         ("/v2/embed", {"texts": ["a"], "embedding_types": ["float", "hex"]}, 400, "embedding_types[1]"),
-        ("/v2/embed", {"texts": ["a"], "output_dimension": 10_000}, 400, "dimensions"),
-        ("/v2/embed", {"model": "clip", "texts": ["a"], "embedding_types": ["int8"]}, 400, "embedding_dtype"),
+        ("/v2/embed", {"texts": ["a"], "output_dimension": 10_000}, 400, "output_dimension"),
+        ("/v2/embed", {"model": "clip", "texts": ["a"], "embedding_types": ["int8"]}, 400, "embedding_types"),
         ("/v2/embed", {"model": "absent", "texts": ["a"]}, 404, "model"),
         ("/v2/embed", {"inputs": [{"content": [{"type": "text", "text": "a"}] * 2}]}, 400, "inputs[0]"),
         ("/v2/embed", {"inputs": [{"content": [{"type": "text"}]}]}, 400, "inputs[0]"),
-        ("/v1/embed", {"images": [IMAGE]}, 400, "modality"),
+        ("/v1/embed", {"images": [IMAGE]}, 400, "images"),
     ],
 )
 async def test_what_is_refused(path: str, body: dict[str, Any], status: int, param: str, ask: Ask) -> None:

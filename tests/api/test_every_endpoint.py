@@ -112,6 +112,14 @@ async def test_wrong_content_types(path: str, api: Api) -> None:
                 check(path, 415, await response.json())
 
 
+@pytest.mark.parametrize("path", endpoints())
+async def test_a_wrong_method_and_no_key_are_told_of_as_all_errors_there(path: str, api: Api, guarded: Api) -> None:
+    for url, method, status in ((api.url, "DELETE", 405), (guarded.url, "POST", 401)):
+        async with aiohttp.ClientSession(url) as session, session.request(method, path_of(path)) as response:
+            assert response.status == status
+            check(path, 401, await response.json())
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("path", endpoints())
 async def test_a_long_body_is_refused_before_it_has_come(path: str, chunked: bool, api: Api) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import aiohttp
 import pytest
@@ -139,6 +140,33 @@ async def test_a_workers_errors(
 
     assert (response.status, answer["code"], answer["param"]) == (status, error.code, error.param)
     assert headers.items() <= dict(response.headers).items()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ours", "theirs"),
+    [
+        ("/v2/embed", {"texts": ["a"], "output_dimension": 3}, "dimensions", "output_dimension"),
+        ("/v1/embed", {"texts": ["a"], "embedding_types": ["int8"]}, "embedding_dtype", "embedding_types"),
+        ("/v2/embed", {"texts": ["a"], "truncate": "START"}, "truncation_side", "truncate"),
+        ("/v2/embed", {"texts": ["a"], "max_tokens": 5}, "truncate_prompt_tokens", "max_tokens"),
+        ("/embed", {"inputs": "a", "truncation_direction": "Left"}, "truncation_side", "truncation_direction"),
+        ("/v1/embeddings", {"input": "a", "normalized": True}, "normalize", "normalized"),
+        ("/v1/embeddings", {"input": "a", "use_activation": False}, "normalize", "use_activation"),
+        ("/v1/embeddings", {"input": "a", "embedding_type": "ubinary"}, "embedding_dtype", "embedding_type"),
+        ("/v1/embeddings", {"input": "a", "normalize": True}, "normalize", "normalize"),
+        ("/embed", {"inputs": "a"}, "dimensions", "dimensions"),
+    ],
+)
+async def test_a_workers_error_names_the_field_that_was_sent(
+    path: str, body: dict[str, Any], ours: str, theirs: str, http: aiohttp.ClientSession, held: Held
+) -> None:
+    asked = asyncio.create_task(http.post(path, json={"model": held.model} | body).__aenter__())
+    await held.refuse(await held.take(), InvalidInput(f"this model takes no other {ours}", param=ours))
+    answer = await (await asked).json()
+    error = answer.get("error")
+
+    assert (error if isinstance(error, dict) else answer)["param"] == theirs
+    assert f"this model takes no other {theirs}" in str(answer)
 
 
 async def test_a_models_worker_that_is_gone(http: aiohttp.ClientSession, held: Held) -> None:

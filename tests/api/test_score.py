@@ -250,7 +250,7 @@ BAD: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("/sparse", {"model": "bge", "input": "a", "top_k": 10**6}, "top_k", "top_k must be from 1 to"),
     ("/sparse", {"model": "bge", "input": "a", "prompt": "p"}, "prompt", "there is no option 'prompt'"),
     ("/sparse", {"model": "bge", "input": ["a"] * 2049}, "input", "2049 items"),
-    ("/sparse", {"model": "colbert", "input": "a"}, "model", "cannot sparse, only multivector"),
+    ("/sparse", {"model": "colbert", "input": "a"}, "model", "cannot give sparse vectors, only multivector"),
     ("/pooling", {"model": "colbert", "input": "a", "task": "embed"}, "model", "cannot embed, only multivector"),
     ("/pooling", {"model": "colbert", "input": "a", "task": "classify"}, "task", "'token_embed'"),
     ("/pooling", {"model": "colbert", "input": "a", "dimensions": DIM + 1}, "dimensions", f"from 1 to {DIM}"),
