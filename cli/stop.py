@@ -1,9 +1,10 @@
-"""What Ctrl-C and SIGTERM do to a process that has children."""
+"""What Ctrl-C, SIGTERM and a terminal that closes do to a process that has children."""
 
 import asyncio
-import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from infinity_pool.workers.signals import on_end
 
 
 class Stop:
@@ -13,15 +14,12 @@ class Stop:
         self.asked = asyncio.Event()
         self.twice = False
         self.at_once: list[Callable[[], None]] = []
-        for each in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(each, self._signalled)
+        on_end(self.asked.set, self._hurry)
 
-    def _signalled(self) -> None:
-        self.twice = self.asked.is_set()
-        self.asked.set()
-        if self.twice:
-            for hurry in self.at_once:
-                hurry()
+    def _hurry(self) -> None:
+        self.twice = True
+        for hurry in self.at_once:
+            hurry()
 
 
 async def first_end(*things: Coroutine[Any, Any, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from infinity_pool import Client
+from infinity_pool import Client, InfinityError
 
 
 async def embed(lines: list[str], *, redis_url: str, model: str) -> NDArray[np.float32]:
@@ -41,7 +41,11 @@ def main() -> None:
     lines = args.source.read_text(encoding="utf-8").splitlines()
     if not lines:
         raise SystemExit(f"{args.source} is empty")
-    np.save(args.target, asyncio.run(embed(lines, redis_url=args.redis_url, model=args.model)))
+    try:
+        vectors = asyncio.run(embed(lines, redis_url=args.redis_url, model=args.model))
+    except InfinityError as error:  # as where nobody serves the model, or the queue cannot be reached
+        raise SystemExit(f"error: {error}") from error
+    np.save(args.target, vectors)
 
 
 if __name__ == "__main__":

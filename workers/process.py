@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from http import HTTPStatus
 
 from infinity_pool.broker.connection import connect, end, is_outage, through_outages
 from infinity_pool.broker.consumer import Consumer
-from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.broker.memory import give_back_unused
 from infinity_pool.workers.admin import AdminPort, Page
 from infinity_pool.workers.batching import Batcher
@@ -31,8 +30,9 @@ from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings
 from infinity_pool.workers.sharing import Sharing, Unshared, folder_of
+from infinity_pool.workers.signals import on_end
 from infinity_pool.workers.sizes import parse_size
-from infinity_pool.workers.supervise import EXIT_REFUSED
+from infinity_pool.workers.supervise import EXIT_ABSENT, EXIT_REFUSED
 from infinity_pool.workers.warmup import Measured, warm_up
 from infinity_pool.workers.worker import Worker
 
@@ -45,7 +45,11 @@ logger = logging.getLogger(__name__)
 
 
 async def run_worker(settings: WorkerSettings) -> int:
-    """Run one worker until SIGTERM or SIGINT; gives the exit code: 0, 1, or EXIT_REFUSED if it can never serve."""
+    """
+    Run one worker until it is told to end; gives the exit code.
+
+    It is 0, 1, EXIT_REFUSED if it can never serve, or EXIT_ABSENT if its model cannot be had now.
+    """
     sys.setswitchinterval(_SWITCH_INTERVAL)
     leave_without_remark()
     code, refusal = 0, ""
@@ -63,6 +67,10 @@ async def run_worker(settings: WorkerSettings) -> int:
             for each in refusals.exceptions:
                 logger.critical("%s", each)
                 refusal = str(each)
+        except* Unavailable as absences:
+            code = EXIT_ABSENT
+            for absence in absences.exceptions:
+                logger.critical("%s", absence)
         finally:
             await pulse.stop(refusal)
     return code
@@ -249,23 +257,19 @@ def _summary(pulse: Pulse) -> str:
 
 def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> Callable[[], None]:
     """
-    Drain on the first SIGTERM or SIGINT, for `patience` seconds at most; leave at once on the second.
+    Drain when told to end, for `patience` seconds at most; leave at once when told again.
 
     Gives what the first does.
     """
-    loop = asyncio.get_running_loop()
 
     def leave_now() -> None:
         logger.warning("leaving now; jobs in hand go to other workers")
         leave_at_once(1)
 
     def drain() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, leave_now)
-        loop.call_later(patience, leave_now)
+        asyncio.get_running_loop().call_later(patience, leave_now)
         pulse.say(state="draining")
         intake.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, drain)
+    on_end(drain, leave_now)
     return drain

@@ -19,6 +19,10 @@ from infinity_pool.workers.signs import Signs
 EXIT_REFUSED = 78
 """The exit code of a child that would fail the same way if it were started again (EX_CONFIG of sysexits.h)."""
 
+EXIT_ABSENT = 69
+"""The exit code of a child that could not have what it runs, as from a hub that is away (EX_UNAVAILABLE)."""
+
+_TRIES = 5  # starts of a child that never had it
 _EXIT_NOT_STARTED = 71  # EX_OSERR
 _FIRST_DELAY = 0.5  # s; the first restart is at once, the second after this, then twice as long each time
 _LONGEST_DELAY = 30.0  # s
@@ -50,7 +54,7 @@ class Child:
 
 
 class Refused(Exception):
-    """A child said on stderr why it cannot run, and another start would end the same way."""
+    """A child said on stderr why it cannot run, and another start would end the same way, or several did."""
 
 
 class Supervisor:
@@ -130,11 +134,12 @@ class Supervisor:
 
     async def _keep(self, child: Child) -> None:
         clock = asyncio.get_running_loop().time
-        failures = 0
+        failures, absent = 0, 0
         for start in itertools.count(1):
             born = clock()
             code = await self._run(child, start)
-            if code == EXIT_REFUSED or (self._once and code):
+            absent += code == EXIT_ABSENT
+            if code == EXIT_REFUSED or (self._once and code) or start == absent == _TRIES:
                 raise Refused(child.name)
             if self._once or self._stopping.is_set():
                 return

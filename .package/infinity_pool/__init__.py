@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from infinity_pool.api.client import Client
     from infinity_pool.api.sync_client import SyncClient
     from infinity_pool.broker.connection import connect
+    from infinity_pool.broker.errors import InfinityError
     from infinity_pool.broker.mapping import Document
 
-__all__ = ["Client", "Document", "SyncClient", "connect"]
+__all__ = ["Client", "Document", "InfinityError", "SyncClient", "connect"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Client": "infinity_pool.api.client",
     "Document": "infinity_pool.broker.mapping",
+    "InfinityError": "infinity_pool.broker.errors",
     "SyncClient": "infinity_pool.api.sync_client",
     "connect": "infinity_pool.broker.connection",
 }

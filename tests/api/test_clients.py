@@ -58,7 +58,7 @@ def test_the_url_chooses() -> None:
     for wrong in ("ftp://localhost", "localhost:7997", ""):
         with pytest.raises(InvalidInput, match="starts with one of redis://"):
             Client(wrong)
-    assert set(infinity_pool.__all__) == {"Client", "Document", "SyncClient", "connect"}
+    assert set(infinity_pool.__all__) == {"Client", "Document", "InfinityError", "SyncClient", "connect"}
 
 
 async def test_an_open_connection_stands_for_its_queue(queue_url: str, api: Api) -> None:

@@ -34,3 +34,10 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
     done = enqueue(tmp_path / "texts.txt", tmp_path / "vectors.npy")
     assert done.returncode == 1
     assert "is empty" in done.stderr
+
+
+def test_a_model_that_nobody_serves_is_told(dummy: Serving, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a")
+    done = enqueue(tmp_path / "texts.txt", tmp_path / "v.npy", "--model", "absent", "--redis-url", dummy.queue_url())
+    assert done.returncode == 1
+    assert done.stderr.strip() == "error: no model 'absent' is served here; there is: dummy"

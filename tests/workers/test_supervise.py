@@ -12,8 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from infinity_pool.workers import supervise
 from infinity_pool.workers.lifeline import Lifeline
-from infinity_pool.workers.supervise import EXIT_REFUSED, Child, Refused, Supervisor, describe, restart_delay
+from infinity_pool.workers.supervise import (
+    EXIT_ABSENT,
+    EXIT_REFUSED,
+    Child,
+    Refused,
+    Supervisor,
+    describe,
+    restart_delay,
+)
 
 STARTED = """
 import os, signal, sys, time
@@ -97,6 +106,25 @@ async def test_a_child_that_refuses_to_run_is_not_started_again(lifeline: Lifeli
         with pytest.raises(Refused, match="bad"):
             await supervisor.wait()
     assert sum("bad" in worker_id for _, worker_id, _ in lines(starts)) == 1
+
+
+async def test_what_cannot_be_had_at_the_start_is_tried_a_few_times(
+    lifeline: Lifeline, starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_FIRST_DELAY", 0.01)
+    async with Supervisor([child(STARTED + f"sys.exit({EXIT_ABSENT})", starts)], lifeline, patience=5) as supervisor:
+        with pytest.raises(Refused, match="child"):
+            await supervisor.wait()
+    assert len(lines(starts)) == 5
+
+
+async def test_what_was_there_once_is_waited_for(
+    lifeline: Lifeline, starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_FIRST_DELAY", 0.01)
+    program = STARTED + f"sys.exit(1 if os.environ['INFINITY_WORKER_ID'].endswith('-1') else {EXIT_ABSENT})"
+    async with Supervisor([child(program, starts)], lifeline, patience=5):
+        await until(lambda: len(lines(starts)) == 8)
 
 
 async def test_once_means_once(lifeline: Lifeline, starts: Path) -> None:
