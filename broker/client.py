@@ -20,7 +20,7 @@ from infinity_pool.broker.lanes import ONLINE_ITEMS, usual_lane
 from infinity_pool.broker.messages import UNRUN, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
-from infinity_pool.broker.splitting import JOB_TOKENS, cost_of, join, split
+from infinity_pool.broker.splitting import JOB_BYTES, JOB_TOKENS, UNRUN_BYTES, cost_of, join, split
 from infinity_pool.broker.turns import Turnstile
 from infinity_pool.broker.watch import Watch
 
@@ -187,8 +187,10 @@ class QueueClient(Asking):
         keep_end = options.get("truncation_side") == "left"
         tokens = self._turnstile.job_tokens(model) if fair else JOB_TOKENS
         limits = self._watch.limits(model)
-        limits = limits._replace(max_chars=0) if task in UNRUN else limits  # no text is cut unseen
-        for part in split(items, limits, keep_end=keep_end, tokens=tokens):
+        most_bytes = JOB_BYTES
+        if task in UNRUN:
+            limits, most_bytes = limits._replace(max_chars=0), UNRUN_BYTES  # no text is cut unseen
+        for part in split(items, limits, keep_end=keep_end, tokens=tokens, most_bytes=most_bytes):
             job_id = f"{self._prefix}-{next(self._numbers)}"
             job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
             ticket = Ticket(model, job, create_future(), first)

@@ -12,6 +12,8 @@ JOB_MEDIA = 4
 """Images or sounds in a job; a large one takes a second to decode, which nothing of its process can be done in."""
 JOB_TOKENS = 4096
 JOB_BYTES = 2**20
+UNRUN_BYTES = 2**16
+"""In a job for the tokenizer alone, which reads all of it: some 50 ms of a process that others wait for."""
 
 _MEDIA_TOKENS = 256  # what an image or a sound is taken to cost until a worker knows better
 
@@ -31,9 +33,16 @@ class Part(NamedTuple):
     cost: int
 
 
-def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False, tokens: int = JOB_TOKENS) -> Iterator[Part]:
+def split(
+    items: Sequence[Item],
+    limits: Limits,
+    *,
+    keep_end: bool = False,
+    tokens: int = JOB_TOKENS,
+    most_bytes: int = JOB_BYTES,
+) -> Iterator[Part]:
     """
-    Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, `tokens` and JOB_BYTES at most, or of one item.
+    Cut items, in order, into parts of JOB_ITEMS or JOB_MEDIA, `tokens` and `most_bytes` at most, or of one item.
 
     Of texts that are longer than any worker reads the beginning is sent, or the end.
     """
@@ -44,7 +53,7 @@ def split(items: Sequence[Item], limits: Limits, *, keep_end: bool = False, toke
         length = _length(item)
         estimated = estimate(item, length, limits)
         most = JOB_MEDIA if isinstance(item, bytes) else JOB_ITEMS
-        if part and (len(part) >= most or cost + estimated > tokens or size + length > JOB_BYTES):
+        if part and (len(part) >= most or cost + estimated > tokens or size + length > most_bytes):
             yield Part(part, cost)
             part, cost, size = [], 0, 0
         part.append(item)

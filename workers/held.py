@@ -19,8 +19,8 @@ class Held:
     A job, and what has come of it so far.
 
     `settled` says that it is answered, failed or dropped: whatever of it still is in line is not run. `trial` is the
-    recording of an orphan's start, and says whether it may be started. `prepared` and `ran` are the seconds of the take
-    it was prepared in, and of the batches it was run in.
+    recording of an orphan's start, and says whether it may be started. `prepared` and `ran` are the seconds of the part
+    of a take it was prepared in, and of the batches it was run in.
     """
 
     delivery: Delivery

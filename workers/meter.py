@@ -42,7 +42,7 @@ class Meter:
         self._registry = CollectorRegistry()
         waited = self._histogram("queue_seconds", "From being queued to the start of its batch.", _SECONDS, "lane")
         self._waited = {lane: waited.labels(model, lane) for lane in LANES}
-        self._prepared = self._histogram("tokenize_seconds", "Preparing one take.", _SECONDS).labels(model)
+        self._prepared = self._histogram("tokenize_seconds", "Preparing some jobs of a take.", _SECONDS).labels(model)
         self._ran = self._histogram("inference_seconds", "Running one batch.", _SECONDS).labels(model)
         self._batch_items = self._histogram("batch_items", "Items in a batch.", _ITEMS).labels(model)
         self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch, without padding.", _TOKENS).labels(
@@ -56,7 +56,7 @@ class Meter:
         ProcessCollector(registry=self._registry)
 
     def prepared(self, seconds: float) -> None:
-        """Count the preparation of one take."""
+        """Count the preparation of some jobs of a take."""
         self._prepared.observe(seconds)
 
     def counted(self, held: Held) -> None:

@@ -9,16 +9,14 @@ import threading
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 from infinity_pool.broker.errors import WorkerFailed
-from infinity_pool.broker.messages import Item, Lane
+from infinity_pool.broker.messages import Lane
 from infinity_pool.workers.interface import Family, ModelFiles
 from infinity_pool.workers.lifeline import follow
 from infinity_pool.workers.models.loading import make_family
 from infinity_pool.workers.preparing import Outcome, Request, merge, prepare
+from infinity_pool.workers.slices import is_small
 from infinity_pool.workers.text.spelling import Speller
 from infinity_pool.workers.turns import Turns
-
-_FEW_ITEMS = 32
-_FEW_CHARS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ _own = _Own()
 
 class Preprocessor:
     """
-    Prepares the items of a whole take in one call; one bad job fails alone.
+    Prepares the items of several jobs in one call; one bad job fails alone.
 
     A few short texts are prepared right `here`, for less than the way to a process and back costs.
     """
@@ -61,14 +59,12 @@ class Preprocessor:
         """
         Prepare the items of several jobs; gives their rows, and the error of each that failed.
 
-        Media are prepared job by job, since one may take a second: what is of the online lane comes in between.
+        What waits for a process is let in by its lane, then by age.
         A process that dies takes the others with it, and all are replaced. The jobs they held are tried again one by
         one, in a process where nothing else is; one that kills this too fails as WorkerFailed, and no other.
         """
         if is_small(requests):
             return prepare(self._here, self._speller, requests)
-        if len(requests) > 1 and any(isinstance(request.items[0], bytes) for request in requests):
-            return merge(await asyncio.gather(*(self.prepare([request], lane) for request in requests)))
         try:
             return await self._submit(requests, lane)
         except BrokenExecutor:
@@ -140,20 +136,6 @@ def _begin(family: str, files: ModelFiles) -> None:
 def _make(family: str, files: ModelFiles) -> None:
     _own.family = make_family(family, files)
     _own.speller = Speller(files, _own.family.max_length)
-
-
-def is_small(requests: list[Request]) -> bool:
-    """Whether these are so few and short texts that tokenizing them takes some tens of microseconds."""
-    items = [item for request in requests[:_FEW_ITEMS] for item in request.items[:_FEW_ITEMS]]
-    few = 0 < len(items) == sum(len(request.items) for request in requests) <= _FEW_ITEMS
-    return few and sum(map(_chars, items)) <= _FEW_CHARS
-
-
-def _chars(item: Item) -> int:
-    """Count the characters of a text or of a pair; anything else is not small."""
-    if isinstance(item, str):
-        return len(item)
-    return sum(map(_chars, item)) if isinstance(item, list) else _FEW_CHARS + 1
 
 
 def _prepare(requests: list[Request]) -> Outcome:

@@ -21,6 +21,7 @@ from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.preparing import Answered, Prepared, Request
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.sharing import Unshared
+from infinity_pool.workers.slices import slices
 from infinity_pool.workers.trials import Trials
 
 logger = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class Worker:
             else:
                 held.append(Held(delivery, delivery.job))
                 self._holdings.add(held[-1])
-        if held:
-            self._preparing.add(task := self._start(self._prepare(held), "prepare"))
+        for part in slices(held):
+            self._preparing.add(task := self._start(self._prepare(part), "prepare"))
             task.add_done_callback(self._preparing.discard)
         await self._consumer.forget(unwanted)  # last: it may fail, and what is held must not be left unprepared
 

@@ -14,7 +14,7 @@ from infinity_pool.broker.messages import Lane
 from infinity_pool.workers.families.dummy import Dummy
 from infinity_pool.workers.interface import ModelFiles
 from infinity_pool.workers.preparing import Prepared, Request
-from infinity_pool.workers.preprocess import Preprocessor, is_small
+from infinity_pool.workers.preprocess import Preprocessor
 
 FILES = ModelFiles(Path(), {}, "dummy")
 
@@ -49,26 +49,6 @@ async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Preprocessor]:
 
 def texts(*texts: object, **options: object) -> Request:
     return Request("embed", list(texts), options)
-
-
-@pytest.mark.parametrize(
-    ("requests", "here"),
-    [
-        ([texts("a" * 8)], True),
-        ([texts("a" * 4096)], True),
-        ([texts("a"), texts("b", "c"), texts("d")], True),
-        ([texts(*"abcdefgh")] * 4, True),
-        ([texts("a" * 4097)], False),
-        ([texts(*"a" * 33)], False),
-        ([texts("a"), texts(*"a" * 32)], False),
-        ([texts("a")] * 33, False),
-        ([texts(b"an image")], False),
-        ([texts(["a query", "a document"])], True),
-        ([texts(["a query", "a" * 4096])], False),
-    ],
-)
-def test_only_a_few_short_texts_are_prepared_here(requests: list[Request], here: bool) -> None:
-    assert is_small(requests) is here
 
 
 async def test_what_is_prepared_here_is_the_same(pool: Preprocessor) -> None:

@@ -85,7 +85,7 @@ class Running:
         await running
 
     async def beat(self) -> None:
-        await beat(self.redis, WorkerInfo(id="w1", model="m", state="ready", tasks=self.tasks))
+        await beat(self.redis, WorkerInfo(id="w1", model="m", state="ready", tasks=self.tasks, max_length=512))
 
 
 @asynccontextmanager
