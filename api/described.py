@@ -24,6 +24,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def TITLE(self) -> str:  # noqa: N802 - a constant of a module
+        """Whose API it is."""
+        ...
+
+    @property
     def NAMES(self) -> Mapping[str, tuple[str, ...]]:  # noqa: N802 - a constant of a module
         """How requests call our options, where that is otherwise."""
         ...

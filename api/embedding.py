@@ -81,7 +81,7 @@ def _task_of(worker: WorkerInfo | None) -> str:
 
 
 def _response(body: EmbeddingsBody, result: Result, worker: WorkerInfo | None) -> web.Response:
-    encoding = body.encoding_format or ("base64" if body.number_format == "base64" else "float")
+    encoding = body.encoding_format or ("base64" if body.embedding_type == "base64" else "float")
     if not isinstance(result.outputs, list):
         return embeddings_response(body.model, result, encoding, worker)
     pieces = matrix_pieces(result.outputs, encoding, "embedding", "embedding")

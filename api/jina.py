@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from infinity_pool.api.cutting import CuttingBody
 from infinity_pool.api.parts import Part
@@ -13,6 +13,20 @@ from infinity_pool.broker.messages import Item
 from infinity_pool.broker.presence import WorkerInfo
 
 EmbeddingType = Literal["float", "base64", "binary", "ubinary"]
+_ONE = Field(min_length=1, max_length=1)
+
+
+def _only(value: Any) -> Any:
+    """Take a list of one for that one."""
+    if isinstance(value, list) and len(value) > 1:
+        raise InvalidInput("embedding_type: one of them in a request; /v2/embed gives several", param="embedding_type")
+    return value[0] if isinstance(value, list) and value else value
+
+
+EmbeddingTypes = Annotated[
+    EmbeddingType, BeforeValidator(_only, json_schema_input_type=EmbeddingType | Annotated[list[EmbeddingType], _ONE])
+]
+"""A number format, or a list of one."""
 
 _KINDS = {"text": "text", "image": "image", "url": "image", "bytes": "image"}
 _LATE = "late_chunking: texts are embedded each by itself here; send false, and chunks as texts of their own"
@@ -57,7 +71,9 @@ class JinaBody(CuttingBody):
     """
 
     task: str | None = Field(None, max_length=100)
-    embedding_type: EmbeddingType | Annotated[list[EmbeddingType], Field(min_length=1, max_length=1)] | None = None
+    embedding_type: EmbeddingTypes | None = Field(
+        None, validation_alias=AliasChoices("embedding_type", "encoding_type")
+    )
     normalized: bool | None = None
     late_chunking: bool | None = None
     return_multivector: bool | None = None
@@ -68,14 +84,9 @@ class JinaBody(CuttingBody):
             raise InvalidInput(_LATE, param="late_chunking")
         return self
 
-    @property
-    def number_format(self) -> EmbeddingType | None:
-        """The one number format that is asked for, if any."""
-        return self.embedding_type[0] if isinstance(self.embedding_type, list) else self.embedding_type
-
     def jina_options(self, worker: WorkerInfo | None) -> dict[str, Any]:
         """Give what these fields mean to a model's family; `worker` stands for the model's."""
         chosen: dict[str, Any] = {} if self.normalized is None else {"normalize": self.normalized}
-        if self.number_format in ("binary", "ubinary"):
-            chosen["embedding_dtype"] = self.number_format
+        if self.embedding_type in ("binary", "ubinary"):
+            chosen["embedding_dtype"] = self.embedding_type
         return chosen | (purpose_of(worker, self.task) if worker else {})

@@ -51,30 +51,36 @@ class KeyFile:
         found: dict[str, Caller] = {}
         names: set[str] = set()
         try:
-            for fields in self._entries(self._path.read_text(encoding="utf-8")):
-                hashed, caller = _key(fields)
+            for place, fields in self._entries(self._path.read_text(encoding="utf-8")):
+                hashed, caller = _key(fields, place)
                 if caller.name in names or hashed in found:
-                    raise InvalidInput(f"{caller.name} is there twice, or its hash is")
+                    raise InvalidInput(f"{place}: {caller.name} is there twice, or its hash is")
                 names.add(caller.name)
                 found[hashed] = caller
         except (OSError, ValueError, InvalidInput) as error:
             raise InvalidInput(f"{self._path}: {error}", param="api_key_file") from error
         return found
 
-    def _entries(self, text: str) -> Iterator[Any]:
+    def _entries(self, text: str) -> Iterator[tuple[str, Any]]:
+        """Give the fields of each key, and where in the file it is."""
         if self._path.suffix == ".toml":
-            yield from tomllib.loads(text).get("keys", [])
+            yield from (
+                (f"key {number}", fields) for number, fields in enumerate(tomllib.loads(text).get("keys", []), 1)
+            )
             return
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip():
                 try:
-                    yield orjson.loads(line)
+                    yield f"line {number}", orjson.loads(line)
                 except orjson.JSONDecodeError:  # whose message has the line in it
                     raise InvalidInput(f"line {number} is no JSON") from None
 
 
-def _key(fields: Any) -> tuple[str, Caller]:
+def _key(fields: Any, place: str) -> tuple[str, Caller]:
     if not isinstance(fields, dict):
-        raise InvalidInput("each key is an object with `name` and `hash`")
+        raise InvalidInput(f"{place}: each key is an object with `name` and `hash`")
     rest = {name: value for name, value in fields.items() if name != "hash"}
-    return check_hash(fields.get("hash")), read_caller(rest)
+    try:
+        return check_hash(fields.get("hash")), read_caller(rest)
+    except InvalidInput as error:
+        raise InvalidInput(f"{place}: {error}") from error

@@ -18,6 +18,9 @@ Json = dict[str, Any]
 _REFUSED = (400, 408, 413, 415, 422)  # of a body
 _ASKED = (404, 429, 503, 504)  # of a model
 _ALWAYS = (500,)
+_THIS_SERVER = "This server"
+"""The group of what needs no key; all else is in that of its dialect."""
+
 _TEMPLATE = "#/components/schemas/{model}"
 _WAIT = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}}
 
@@ -90,7 +93,8 @@ def _operation(one: Operation, schemas: Mapping[Any, Json]) -> Json:
     summary, _, more = words.partition("\n\n")
     operation: Json = {
         "operationId": f"{one.method}{one.path}".replace("/", "_").replace("{", "").replace("}", ""),
-        "summary": " ".join(summary.split()),
+        "summary": " ".join(summary.split()).replace("`", ""),
+        "tags": [_THIS_SERVER if is_public(one.handler) else one.description.dialect.TITLE],
         "responses": _responses(one, schemas),
     }
     if more:

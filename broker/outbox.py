@@ -168,7 +168,7 @@ class Outbox:
         finally:
             self._writing = []
         for group, ids in zip(groups, answers, strict=True):
-            self._written(group, ids)
+            self._written(group, ids, limits)
         if self._losses() != losses:
             self._groups += groups
 
@@ -187,10 +187,12 @@ class Outbox:
         groups, self._groups = self._groups[:taken], self._groups[taken:]
         return groups
 
-    def _written(self, group: Group, ids: Any) -> None:
+    def _written(self, group: Group, ids: Any, limits: QueueLimits) -> None:
         if not ids:
+            hurried = limits.tokens_before(group[0].job) < limits.tokens
+            why = "the request's time is too short beside what waits for" if hurried else "too much waits for"
             for ticket in group:
-                ticket.fail(Overloaded(f"too much waits for {self._model} now"))
+                ticket.fail(Overloaded(f"{why} {self._model} now"))
             return
         for ticket, entry in zip(group, ids, strict=True):
             ticket.entry = entry

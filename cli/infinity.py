@@ -78,6 +78,22 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
+def as_given(option: click.Parameter | None, given: Sequence[str], made: Mapping[str, str]) -> str:
+    """
+    Say by which option or variable of Infinity's one of ours was given, empty if by none.
+
+    `made` are the variables that were set for Infinity's.
+    """
+    flags = [argument.partition("=")[0] for argument in given]
+    for row in TABLE:
+        if option is not None and row.name != row.ours and f"--{row.ours}" in option.opts:
+            if f"--{row.name}" in flags:
+                return f"'--{row.name}'"
+            if variable(row.ours) in made and f"--{row.ours}" not in flags:
+                return f"'{variable(row.name)}'"
+    return ""
+
+
 def variable(name: str) -> str:
     """Give the variable of an option."""
     return f"INFINITY_{name.replace('-', '_').upper()}"

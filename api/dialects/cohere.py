@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+TITLE = "Cohere and Jina"
+
 NAMES: Mapping[str, tuple[str, ...]] = {
     "dimensions": ("output_dimension",),
     "embedding_dtype": ("embedding_types",),

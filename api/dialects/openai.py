@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+TITLE = "OpenAI, Infinity and vLLM"
+
 NAMES: Mapping[str, tuple[str, ...]] = {
     "embedding_dtype": ("embedding_type", "embed_dtype"),
     "input_type": ("task",),

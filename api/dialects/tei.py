@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+TITLE = "text-embeddings-inference"
+
 NAMES: Mapping[str, tuple[str, ...]] = {
     "modality": ("inputs",),
     "truncation_side": ("truncation_direction",),

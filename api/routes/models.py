@@ -98,10 +98,13 @@ async def models(request: web.Request) -> web.Response:
 @routes.get("/models/{id:.+}")
 @described(gives=Model)
 async def model(request: web.Request) -> web.Response:
-    """Give one model."""
+    """Give one model: the only one for any name, as requests may call it by any, unless names are strict."""
     name = request.match_info["id"]
     found = {each.name: each for each in await visible_models(request)}
     if name not in found:
+        served = [each for each in found.values() if each.workers]
+        if len(served) == 1 and not request.app[SETTINGS].strict_model_names:
+            return json_response(_about(served[0], request))
         raise ModelNotFound(
             f"no model {name[:256]!r} is served here; there is: {', '.join(found) or 'none'}", param="model"
         )

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from infinity_pool.api.admin import api_url
 from infinity_pool.api.auth import public
 from infinity_pool.api.described import described
-from infinity_pool.api.keys import CLIENT, SETTINGS
+from infinity_pool.api.keys import CLIENT, SETTINGS, TENANTS
 from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
 
@@ -55,12 +55,13 @@ async def page(request: web.Request) -> web.Response:
     except (RedisError, Unavailable):
         models, trouble = list(client.status.values()), _TROUBLE
     ready = [model.name for model in models if model.ready]
+    known = sorted(models, key=lambda model: (not model.ready, not _embeds(model)))
     text = _PAGE.substitute(
         refresh="" if len(ready) == len(models) > 0 else _REFRESH,
         summary=f"{len(ready)} of {len(models)} model{'' if len(models) == 1 else 's'} ready",
         trouble=trouble,
         models="".join(map(_card, models)) or _NONE,
-        curl=escape(_curl(request, (ready or [model.name for model in models] or ["MODEL"])[0])),
+        curl=escape(_curl(request, known[0].name if known else "MODEL")),
     )
     return web.Response(
         body=text.encode("utf-8", "replace"), content_type="text/html", charset="utf-8", headers=_HEADERS
@@ -72,8 +73,10 @@ def _curl(request: web.Request, model: str) -> str:
     url = api_url(request, request.app[SETTINGS])
     body = json.dumps({"model": model, "input": ["The pool is open."]}, ensure_ascii=False)
     parts = [f"curl {shlex.quote(f'{url}/v1/embeddings')}", "-H 'Content-Type: application/json'"]
-    if request.app[SETTINGS].api_key:
-        parts.append('-H "Authorization: Bearer $INFINITY_API_KEY"')
+    keyring = request.app[TENANTS].keyring
+    if keyring.known and keyring.closed:
+        variable = "INFINITY_API_KEY" if request.app[SETTINGS].api_key else "YOUR_KEY"
+        parts.append(f'-H "Authorization: Bearer ${variable}"')
     return " \\\n  ".join([*parts, f"-d {shlex.quote(body)}"])
 
 
@@ -103,13 +106,17 @@ def _facts(model: ModelStatus) -> dict[str, str]:
         "Engine": worker.engine,
         "Device": ", ".join(sorted({each.device for each in model.workers if each.device})),
         "Number format": worker.dtype,
-        "Dimensions": _count(worker.dimensions),
+        "Dimensions": _count(worker.dimensions) if _embeds(model) else "",
         "Longest item": _count(worker.max_length, "tokens"),
         "Batch": _count(worker.batch_tokens, "tokens"),
         "Workers": _count(len(model.workers)),
         "Speed": _count(round(worker.tokens_per_second), "tokens/s"),
         "Waiting": ", ".join(f"{waiting.items:,} {lane}" for lane, waiting in model.waiting.items()),
     }
+
+
+def _embeds(model: ModelStatus) -> bool:
+    return any(task in ("embed", "multivector") for worker in model.workers for task in worker.tasks)
 
 
 def _count(number: int | None, unit: str = "") -> str:

@@ -36,8 +36,14 @@ class Serve(SectionedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put ours in place of Infinity's."""
-        os.environ.update(infinity.variables(os.environ))
-        return super().parse_args(ctx, infinity.arguments(args))
+        made = infinity.variables(os.environ)
+        os.environ.update(made)
+        given = [*args]
+        try:
+            return super().parse_args(ctx, infinity.arguments(args))
+        except click.BadParameter as error:
+            error.param_hint = infinity.as_given(error.param, given, made) or error.param_hint
+            raise
 
 
 @click.command(

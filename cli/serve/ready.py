@@ -31,17 +31,26 @@ async def until_ready(
         await asyncio.sleep(_LOOK)
 
 
-def welcome(url: str, workers: Collection[WorkerInfo], api_key: str, private_url: str, *, admin_url: str = "") -> str:
+def welcome(
+    url: str,
+    workers: Collection[WorkerInfo],
+    api_key: str,
+    private_url: str,
+    *,
+    admin_url: str = "",
+    keyed: bool = False,
+) -> str:
     """
     Say where the API is and what to try, without the key itself.
 
     `private_url` is the queue's if it is our own, which has no password; `admin_url` has the page, if not `url`.
+    Where keys are asked for, `keyed`, and `api_key` is none of them, the caller has one.
     """
     names = sorted({info.model for info in workers})
     embedders = sorted({info.model for info in workers if "embed" in info.tasks})
     lines = ["", f"Serving {', '.join(names)} on {url}", ""]
     if embedders:
-        lines += [_curl(url, embedders[0], api_key), ""]
+        lines += [_curl(url, embedders[0], api_key, keyed), ""]
     if page := admin_url or ("" if url.startswith(_UNIX) else url):
         lines += [f"  page     {page}/"]
     if private_url:
@@ -49,11 +58,12 @@ def welcome(url: str, workers: Collection[WorkerInfo], api_key: str, private_url
     return "\n".join([*lines, "  Ctrl-C stops everything.", ""])
 
 
-def _curl(url: str, model: str, api_key: str) -> str:
-    in_environment = os.environ.get(_KEY_VARIABLE) == api_key
-    shown = f"${_KEY_VARIABLE}" if in_environment else "YOUR_KEY"
-    key = f' \\\n    -H "Authorization: Bearer {shown}"' if api_key else ""
-    hint = "" if in_environment or not api_key else "\n  with the key of --api-key in place of YOUR_KEY"
+def _curl(url: str, model: str, api_key: str, keyed: bool) -> str:
+    in_environment = bool(api_key) and os.environ.get(_KEY_VARIABLE) == api_key
+    shown = _KEY_VARIABLE if in_environment else "YOUR_KEY"
+    key = f' \\\n    -H "Authorization: Bearer ${shown}"' if api_key or keyed else ""
+    whose = "the key of --api-key" if api_key else "a key"
+    hint = f"\n  with {whose} in the variable YOUR_KEY" if key and not in_environment else ""
     place = f"--unix-socket {shlex.quote(url.removeprefix(_UNIX))} http://localhost" if url.startswith(_UNIX) else url
     return (
         f"  curl {place}/v1/embeddings -H 'Content-Type: application/json'{key} \\\n"

@@ -133,7 +133,8 @@ async def _announce(
 ) -> None:
     ready = await until_ready(redis, models, workers, shown, partial(is_healthy, settings))
     admin_url = admin_url_of(settings)
-    click.echo(welcome(url_of(settings), ready, settings.api_key, private_url, admin_url=admin_url))
+    keyed = bool(settings.api_key_file) or settings.require_key
+    click.echo(welcome(url_of(settings), ready, settings.api_key, private_url, admin_url=admin_url, keyed=keyed))
     await asyncio.Event().wait()  # there is no more to say; others end the command
 
 

@@ -239,6 +239,7 @@ async def _until_ready(url: str, model: str, patience: float = PATIENCE) -> None
 
         async def ready() -> bool:
             async with session.get(f"/v1/models/{model}") as response:
-                return response.status == 200 and bool((await response.json())["ready"])
+                found = await response.json()
+                return response.status == 200 and found["id"] == model and bool(found["ready"])
 
         await until(ready, patience)

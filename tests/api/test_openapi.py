@@ -66,7 +66,11 @@ async def test_every_path_is_described(http: aiohttp.ClientSession) -> None:
     for path, methods in paths.items():
         for operation in methods.values():
             assert operation["summary"].endswith("."), path
+            assert "`" not in operation["summary"], path
             assert "description" in operation["responses"]["200"]
+    groups = {path: paths[path]["post"]["tags"] for path in ("/v1/embeddings", "/embed", "/v2/rerank")}
+    assert [*groups.values()] == [["OpenAI, Infinity and vLLM"], ["text-embeddings-inference"], ["Cohere and Jina"]]
+    assert paths["/health"]["get"]["tags"] == ["This server"]
 
 
 async def test_below_a_prefix(start_api: Callable[..., Api]) -> None:

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import aiohttp
 import pytest
 
+from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
-from infinity_pool.broker.presence import WorkerInfo
+from infinity_pool.broker.presence import WorkerInfo, beat
 from tests.api.conftest import WIDTH, Api, Held, raw, until
 
 EVIL = """"><script>alert(1)</script><b>'$(reboot)&amp;"""
@@ -114,6 +115,26 @@ async def test_with_a_key(start_api: Callable[..., Api]) -> None:
 
     assert '-H "Authorization: Bearer $INFINITY_API_KEY"' in curl_line(text)
     assert "sesame" not in text
+    assert '-H "Authorization: Bearer $YOUR_KEY"' in curl_line(await page(start_api("--require-key")))
+
+
+async def test_only_vectors_have_dimensions_and_the_line_to_try_is_for_a_model_of_them(
+    start_api: Callable[..., Api],
+) -> None:
+    with EmbeddedServer.start() as server:
+        async with connect(server.url) as redis:
+            for name, task in (("a-reranker", "rerank"), ("embedder", "embed")):
+                info = WorkerInfo(id=name, model=name, state="ready", tasks=[task], dimensions=77)
+                await beat(redis, info, expiry=60.0)
+            text = await page(start_api(redis_url=server.url))
+
+    cards = {
+        name: next(part for part in text.split("<article") if f"<h3>{name}</h3>" in part)
+        for name in ("a-reranker", "embedder")
+    }
+    assert "<dd>77</dd>" not in cards["a-reranker"]
+    assert "<dd>77</dd>" in cards["embedder"]
+    assert '"model": "embedder"' in curl_line(text)
 
 
 async def test_without_models_and_without_a_queue(start_api: Callable[..., Api]) -> None:

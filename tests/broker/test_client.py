@@ -137,6 +137,7 @@ async def test_more_than_may_wait_is_refused_at_once(redis_url: str, echo: Echo)
 
     assert refused_after < 0.05
     assert caught.value.retry_after is not None
+    assert "too much waits" in caught.value.message
 
 
 async def test_what_would_come_too_late_is_refused_at_once(redis_url: str, echo: Echo) -> None:
@@ -155,6 +156,7 @@ async def test_what_would_come_too_late_is_refused_at_once(redis_url: str, echo:
 
         assert [len(row) for row in await asyncio.gather(*calls)] == [3, 3, 3]
     assert caught.value.retry_after is not None
+    assert "time is too short" in caught.value.message
 
 
 async def test_each_lane_has_its_own_time_to_come_again(redis_url: str, echo: Echo) -> None:

@@ -136,6 +136,25 @@ def test_variables_that_are_refused(name: str, value: str, instead: str) -> None
     assert instead in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("given", "environment", "told"),
+    [
+        (["--queue-size", "many"], {}, "'--queue-size'"),
+        (["--queue-size=many"], {}, "'--queue-size'"),
+        ([], {"INFINITY_QUEUE_SIZE": "many"}, "'INFINITY_QUEUE_SIZE'"),
+        ([], {"INFINITY_QUEUE_SIZE": "5", "INFINITY_MAX_QUEUE_ITEMS": "many"}, "'--max-queue-items'"),
+        (["--max-queue-items", "many"], {"INFINITY_QUEUE_SIZE": "5"}, "'--max-queue-items'"),
+    ],
+)
+def test_a_wrong_value_is_told_of_by_the_name_it_was_given_by(
+    given: list[str], environment: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", environment)
+    with pytest.raises(click.BadParameter) as caught:
+        serve.make_context("serve", ["--model", "m", *given])
+    assert caught.value.format_message().startswith(f"Invalid value for {told}")
+
+
 def test_as_a_user_starts_it() -> None:
     command = [sys.executable, "-m", "infinity_pool.cli.main", "v2", "--model-id", "m", "--batch-size", "8"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -186,14 +186,15 @@ def test_files_of_keys(name: str, text: str, tmp_path: Path) -> None:
     ("line", "told"),
     [
         ("{", "line 1 is no JSON"),
-        ("[]", "an object with `name` and `hash`"),
-        ('{"name": "a"}', "hash: "),
+        ("[]", "line 1: each key is an object with `name` and `hash`"),
+        ('{"name": "a"}', "line 1: hash: "),
         ('{"name": "a", "hash": "ip-this-is-the-key"}', "hash: "),
         (f'{{"hash": "{HASH}"}}', "name: "),
         (f'{{"name": "a", "hash": "{HASH}", "colour": "red"}}', "colour: "),
         (f'{{"name": "a", "hash": "{HASH}", "tokens_per_day": -1}}', "tokens_per_day: "),
         (f'{{"name": "a", "hash": "{HASH}", "weight": 0}}', "weight: "),
-        (f'{{"name": "a", "hash": "{HASH}"}}\n' * 2, "a is there twice"),
+        (f'{{"name": "a", "hash": "{HASH}"}}\n' * 2, "line 2: a is there twice"),
+        (f'\n{{"name": "a b", "hash": "{HASH}"}}', "line 2: name: it is 1 to 64 letters"),
     ],
 )
 def test_files_that_cannot_be_used(line: str, told: str, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ async def until_served(url: str, model: str, workers: int = 1, patience: float =
                     found: dict[str, Any] = await response.json()
             except aiohttp.ClientError:
                 return False
-            return [worker["state"] for worker in found.get("workers", [])].count("ready") >= workers
+            ready = [worker["state"] for worker in found.get("workers", [])].count("ready")
+            return found.get("id") == model and ready >= workers
 
         return await until(served, patience, f"{workers} workers of {model} are ready")
