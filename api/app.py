@@ -10,6 +10,7 @@ from aiohttp.typedefs import Middleware
 
 from infinity_pool.api import routes
 from infinity_pool.api.admin import AdminPort
+from infinity_pool.api.batches.runner import RUNNER, Runner
 from infinity_pool.api.cors import Cors
 from infinity_pool.api.door import SERVER, Door
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, READINESS, SETTINGS, TENANTS
@@ -38,6 +39,10 @@ def make_app(settings: ApiSettings) -> web.Application:
     app.cleanup_ctx.append(_fetcher)
     app.cleanup_ctx.append(_tenants)
     app.cleanup_ctx.append(_queue)
+    if settings.files:
+        app[RUNNER] = Runner(app, settings.files)
+        app.cleanup_ctx.append(_batches)
+        app.on_shutdown.append(app[RUNNER].stop)
     app.on_shutdown.append(door.close)
     app.add_routes(_routes(settings.url_prefix.strip("/")))
     return app
@@ -96,3 +101,8 @@ async def _queue(app: web.Application) -> AsyncIterator[None]:
         app[READINESS] = Readiness(client, settings.require_model)
         yield
         await app[READINESS].close()
+
+
+async def _batches(app: web.Application) -> AsyncIterator[None]:
+    async with app[RUNNER]:
+        yield

@@ -47,7 +47,7 @@ class Cors:
         asked = request.headers.get("Access-Control-Request-Headers", "")
         headers = {
             "Server": self._server,
-            "Access-Control-Allow-Methods": "GET, POST",
+            "Access-Control-Allow-Methods": "GET, POST, DELETE",
             "Access-Control-Max-Age": _MAX_AGE,
             **({"Access-Control-Allow-Headers": asked} if asked else {}),
         }

@@ -43,9 +43,9 @@ class Description:
     """
     A handler's part of the OpenAPI document.
 
-    `takes` is its body and `query` its query's fields, `gives` the type of its JSON, or the media type of what it
-    answers else. `also` are statuses whose answers are not errors of the dialect, by the type of their JSON; `others`
-    are dialects that errors may be told in by `speak`.
+    `takes` is its body, JSON or, where it is a `form`, that alone, and `query` its query's fields, `gives` the type of
+    its JSON, or the media type of what it answers else. `also` are statuses whose answers are not errors of the
+    dialect, by the type of their JSON; `others` are dialects that errors may be told in by `speak`.
     """
 
     gives: Any
@@ -53,6 +53,7 @@ class Description:
     query: type[BaseModel] | None = None
     also: tuple[tuple[int, Any], ...] = ()
     uploads: bool = False
+    form: bool = False
     dialect: Dialect = openai
     others: tuple[Dialect, ...] = ()
 

@@ -19,6 +19,7 @@ STATUS = {
     "unauthorized": 401,
     "forbidden": 403,
     "model_not_found": 404,
+    "not_found": 404,
     "unprocessable": 422,
     "insufficient_quota": 429,
     "overloaded": 429,

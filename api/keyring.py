@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from infinity_pool.api.key_file import KeyFile
 from infinity_pool.api.settings import HttpSettings
-from infinity_pool.broker.callers import Caller, digest
+from infinity_pool.broker.callers import ANYONE, Caller, digest
 from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.keyring import Snapshot, look
 
@@ -51,6 +51,10 @@ class Keyring:
         known, caller = self._callers.get(hashed[:_PLACE], _NOBODY)
         return caller if hmac.compare_digest(hashed, known) else None
 
+    def named(self, name: str) -> Caller | None:
+        """Give who has a name, None if nobody has it any more; raises Unavailable while that is not known."""
+        return self._named.get(name) if self.closed else ANYONE
+
     async def refresh(self, redis: Redis) -> None:
         """Look whether keys have changed; raises redis.RedisError."""
         if self._file is not None:
@@ -65,3 +69,4 @@ class Keyring:
         stored = self._stored.callers if self._stored else {}
         known = {**stored, **(self._file.callers if self._file else {}), **self._one}
         self._callers = {hashed[:_PLACE]: (hashed, caller) for hashed, caller in known.items()}
+        self._named = {caller.name: caller for caller in known.values()}

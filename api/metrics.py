@@ -80,6 +80,9 @@ class Metrics:
         gauge = partial(Gauge, registry=self._registry, namespace="infinity", multiprocess_mode="livesum")
         self._in_flight = gauge("http_requests_in_flight", "Requests in hand.")
         self._jobs_awaited = gauge("jobs_awaited", "Jobs whose reply is awaited.")
+        self._batches = counter("batches", "Batches that ended here.", ("status",))
+        self._batches_run = gauge("batches_in_progress", "Batches that are run.")
+        self._batches_run.set(0)
         self._in_flight.set(0)  # the last process of this number may have died with some
         self._exposed = self._gathered(_Queues(statuses))
         self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
@@ -116,6 +119,14 @@ class Metrics:
                 asked = self._by_key[key, model] = _Asked(*(counter.labels(key, model) for counter in self._asked))
             for counter, count in zip(asked, (requests, items, result.tokens), strict=True):
                 counter.inc(count)
+
+    def batch_ended(self, status: str) -> None:
+        """Count a batch that came to an end."""
+        self._batches.labels(status).inc()
+
+    def runs_batches(self, count: int) -> None:
+        """Say how many batches are run."""
+        self._batches_run.set(count)
 
     def exposition(self) -> bytes:
         """Give everything in Prometheus's text format."""

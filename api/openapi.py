@@ -110,6 +110,8 @@ def _operation(one: Operation, schemas: Mapping[Any, Json]) -> Json:
 
 def _body(description: Description, schemas: Mapping[Any, Json]) -> Json:
     schema = schemas[description.takes, "validation"]
+    if description.form:
+        return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
     content = {"application/json": {"schema": schema}}
     if description.uploads:
         content["multipart/form-data"] = {"schema": {"type": "object"}}

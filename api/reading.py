@@ -1,6 +1,7 @@
 """Reads a request: its body, checked field by field, and its headers."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from aiohttp import web
@@ -25,6 +26,7 @@ Dimensions = Annotated[int | None, Field(ge=0, le=2**20), AfterValidator(lambda 
 """How many of a vector's numbers are kept; 0, which Infinity's clients send, is all of them, as none is."""
 
 AnyBody = TypeVar("AnyBody", bound="Body")
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 AnyModelBody = TypeVar("AnyModelBody", bound="ModelBody")
 
 GIVEN = web.RequestKey("given", set[str])
@@ -64,23 +66,31 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float, patien
     _check_encoding(request)
     _check_length(request)
     data = await (request.read() if request.content.is_eof() else _wait(request, timeout, patience))
-    try:
-        body = await (_of_form(request, kind, data) if is_form else _of_json(kind, data))
-    except ValidationError as error:
-        raise _explained(error) from None
+    body = await (_of_form(request, kind, data) if is_form else parse(data, kind))
     request[GIVEN] = body.model_fields_set
     return body
 
 
 async def _of_form(request: web.Request, kind: type[AnyBody], data: bytes) -> AnyBody:
-    fields = await fields_of(data, request.headers["Content-Type"], kind.files)
-    return kind.model_validate(fields, strict=False)
+    return validated(kind, await fields_of(data, request.headers["Content-Type"], kind.files))
 
 
-async def _of_json(kind: type[AnyBody], data: bytes) -> AnyBody:
+async def parse(data: bytes, kind: type[AnyBody]) -> AnyBody:
+    """Check a body's JSON; raises InvalidInput, naming the field and item."""
     rest, ids = await take_out(data) if len(data) > LARGE else (data, None)
     await check_values(rest)
-    return kind.model_validate_json(rest, context={"ids": ids})
+    try:
+        return kind.model_validate_json(rest, context={"ids": ids})
+    except ValidationError as error:
+        raise _explained(error) from None
+
+
+def validated(kind: type[AnyModel], fields: Mapping[str, Any]) -> AnyModel:
+    """Check fields that are text, as those of forms and queries are; raises InvalidInput, naming the field."""
+    try:
+        return kind.model_validate(fields, strict=False)
+    except ValidationError as error:
+        raise _explained(error) from None
 
 
 def lane_of(request: web.Request, usual: Lane) -> Lane:

@@ -77,6 +77,14 @@ class HttpSettings:
         default=(),
     )
     media_timeout: float = option("Seconds that fetching one file may take.", default=10.0, minimum=0.001)
+    files: str = option(
+        "Folder, or URL that fsspec knows, of the files of /v1/files and /v1/batches; without it there are none.",
+        default="",
+    )
+    files_days: float = option("Days that files and batches are kept.", default=30.0, minimum=0.001)
+    max_file: int = option("Bytes in one file that is uploaded.", default=200 * 2**20, minimum=1)
+    max_batch_requests: int = option("Requests in one batch.", default=50_000, minimum=1)
+    batches_at_once: int = option("Batches that one replica works on at once.", default=4, minimum=1)
     shutdown_delay: float = option(
         "Seconds after SIGTERM in which /ready says no and requests are still taken.", default=0.0, minimum=0
     )

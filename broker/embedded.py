@@ -1,4 +1,8 @@
-"""A private server in place of Redis, for one machine: a unix socket in a folder of its own, gone with its parent."""
+"""
+A private server in place of Redis, for one machine: a unix socket in a folder of its own, gone with its parent.
+
+What it holds goes with it, unless it is told where to keep it.
+"""
 
 import ctypes
 import fcntl
@@ -19,6 +23,7 @@ from typing import Self
 from infinity_pool.broker.errors import Unavailable
 
 _START_TIMEOUT = 10.0  # s
+_READ_TIMEOUT = 120.0  # s, to read what it has kept
 _PR_SET_PDEATHSIG = 1
 _NAMES = ("valkey-server", "redis-server")
 _PREFIX = "infinity-queue-"  # of the folders we make
@@ -51,7 +56,9 @@ class EmbeddedServer:
     It must be started from the main thread: on Linux the kernel ends it when the thread that started it ends.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, kept: Path | None = None) -> None:
+        self._kept = None if kept is None else kept.resolve()
+        self._kept_lock = None if kept is None else _lock_of(kept)
         self._lock: int | None = None  # on a folder of our own; the kernel lets go of it when we end, however we do
         if folder is None:
             folder, self._lock = _new_folder()
@@ -61,11 +68,16 @@ class EmbeddedServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, folder: Path | None = None) -> Self:
-        """Start a server in `folder` (default: a new one, 0700, made after a sweep), and wait until it answers."""
+    def start(cls, folder: Path | None = None, kept: Path | None = None) -> Self:
+        """
+        Start a server in `folder` (default: a new one, 0700, made after a sweep), and wait until it answers.
+
+        What it holds is in the folder `kept`, if that is named, and there again at the next start. Raises Unavailable
+        while another server has that folder.
+        """
         if folder is None:
             remove_leftovers()
-        server = cls(folder)
+        server = cls(folder, kept)
         try:
             server.launch()
         except BaseException:
@@ -81,6 +93,7 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=[] if self._kept_lock is None else [self._kept_lock],  # it may outlive us by a moment
             start_new_session=True,  # Ctrl-C is for us; the server goes last
             preexec_fn=_following(os.getpid()) if sys.platform == "linux" else None,
         )
@@ -99,6 +112,9 @@ class EmbeddedServer:
             shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+        if self._kept_lock is not None:
+            os.close(self._kept_lock)
+            self._kept_lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -114,14 +130,14 @@ class EmbeddedServer:
             *("--unixsocket", str(self.socket)),
             *("--unixsocketperm", "700"),
             *("--save", ""),
-            *("--appendonly", "no"),
+            *("--appendonly", "no" if self._kept is None else "yes"),
             *("--maxmemory-policy", "noeviction"),
-            *("--dir", str(self.folder)),
+            *("--dir", str(self._kept or self.folder)),
             *("--daemonize", "no"),
         ]
 
     def _await_answer(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT
+        deadline = time.monotonic() + (_START_TIMEOUT if self._kept is None else _READ_TIMEOUT)
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
                 break
@@ -175,6 +191,26 @@ def _new_folder() -> tuple[Path, int]:
             if folder.exists():
                 return folder, descriptor
             os.close(descriptor)  # another one's sweep came before the lock
+
+
+def _lock_of(kept: Path) -> int:
+    """Take the lock of a folder, made if it is not there; one whose parent was killed ends in a moment."""
+    try:
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(kept, os.O_RDONLY)
+    except OSError as error:
+        raise Unavailable(f"the queue's data cannot be kept in {kept}: {error.strerror}") from error
+    deadline = time.monotonic() + _START_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise Unavailable(f"another server keeps its data in {kept}") from None
+            time.sleep(0.05)
+        else:
+            return descriptor
 
 
 def _listens(path: Path) -> bool:

@@ -7,6 +7,7 @@ Every error this project raises on purpose; `code` is its name on the wire.
   + Unauthorized             unauthorized         the caller's key is missing or wrong
   + Forbidden                forbidden            the caller's key is not for this
   + ModelNotFound            model_not_found      no such model is known
+  + NotFound                 not_found            the caller has nothing of this id
   + Overloaded               overloaded           the model's queue is full; `retry_after` says when to try again
     + RateLimited            rate_limit_exceeded  the caller's key asked for too much in too short a time
     + QuotaExceeded          insufficient_quota   the caller's key has had its tokens for the day or month
@@ -81,6 +82,12 @@ class ModelNotFound(InfinityError):
     """No such model is known."""
 
     code = "model_not_found"
+
+
+class NotFound(InfinityError):
+    """The caller has nothing of this id."""
+
+    code = "not_found"
 
 
 class Overloaded(InfinityError):

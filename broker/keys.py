@@ -122,3 +122,33 @@ def quota(name: str, period: str) -> str:
 def usage(day: str) -> str:
     """Hash: what was run on a day, UTC, as `KEY MODEL TASK UNIT`; expires."""
     return f"{_PREFIX}:usage:{day}"
+
+
+def kept(kind: str, owner: str) -> str:
+    """Sorted set: ids of an owner's files or batches, of all where it is `*`, by when, in ms, they came; expires."""
+    return f"{_PREFIX}:{{batches}}:{kind}:of:{owner}"
+
+
+def expiring() -> str:
+    """Sorted set: ids of all files and batches by when, in s since 1970, they are removed; they are, and it expires."""
+    return f"{_PREFIX}:{{batches}}:expiring"
+
+
+def record(id: str) -> str:
+    """Hash: what is known of a file or a batch, each field in JSON; expires."""
+    return f"{_PREFIX}:{{batches}}:record:{id}"
+
+
+def open_batches() -> str:
+    """Sorted set: batches that have not ended, `ID OWNER`, by when, in ms, they came; bounded for each owner."""
+    return f"{_PREFIX}:{{batches}}:open"
+
+
+def batch_claim(id: str) -> str:
+    """String: which replica runs a batch; it expires when its heartbeat stops, and another takes it."""
+    return f"{_PREFIX}:{{batches}}:claim:{id}"
+
+
+def batch_parts(id: str) -> str:
+    """List: names of the parts that a batch's output and errors are so far, in order; gone with its end, or expires."""
+    return f"{_PREFIX}:{{batches}}:parts:{id}"

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
 from redis.asyncio import Redis
 
+from infinity_pool.api.batches.storage import local_folder
 from infinity_pool.api.listening import check
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.connection import connect
@@ -152,8 +154,18 @@ def _queue(settings: ServeSettings) -> Iterator[tuple[str, EmbeddedServer | None
     if settings.redis_url:
         yield settings.redis_url, None
         return
-    with EmbeddedServer.start() as server:
+    with EmbeddedServer.start(kept=_kept(settings)) as server:
         yield server.url, server
+
+
+def _kept(settings: ServeSettings) -> Path | None:
+    """Give the folder where a queue of our own keeps what it holds: beside the files, whose batches are in it."""
+    folder = local_folder(settings.files) if settings.files else None
+    if settings.files and folder is None:
+        _log.warning(
+            "batches end with this command: to have them outlive it, name a Redis that persists by --redis-url"
+        )
+    return folder / "queue" if folder else None
 
 
 def free_port(host: str, port: int) -> int:

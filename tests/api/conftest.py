@@ -174,7 +174,7 @@ def worker(queue_url: str) -> Iterator[Process]:
 @pytest.fixture(scope="session")
 def idle_api(start_api: Callable[..., Api]) -> Api:
     """A replica, whatever workers there are."""
-    return start_api("--max-body", "4000000", "--strict-model-names")
+    return start_api("--max-body", "4000000", "--strict-model-names", "--files", "memory://files")
 
 
 @pytest.fixture(scope="session")

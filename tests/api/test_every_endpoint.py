@@ -27,7 +27,7 @@ def endpoints() -> dict[str, dict[str, Any]]:
     return {
         path: example(post["requestBody"]["content"]["application/json"]["schema"], schemas)
         for path, post in posts.items()
-        if "requestBody" in post
+        if "application/json" in post.get("requestBody", {}).get("content", ())
     }
 
 

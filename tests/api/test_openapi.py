@@ -21,12 +21,13 @@ CHECKS = (
 
 
 @pytest.fixture
-def alone(start_api: Callable[..., Api]) -> Iterator[Api]:
+def alone(start_api: Callable[..., Api], tmp_path: Path) -> Iterator[Api]:
     """A replica on a queue of its own, that knows of no model which other tests have stopped."""
     with EmbeddedServer.start() as queue:
         options = ["--engine", "dummy", "--model", "dummy", "--served-model-name", "m", "--redis-url", queue.url]
         worker = Process("worker", *options)
-        api = start_api("--max-body", "4000000", "--strict-model-names", redis_url=queue.url)
+        options = ["--max-body", "4000000", "--strict-model-names", "--files", str(tmp_path / "files")]
+        api = start_api(*options, redis_url=queue.url)
         asyncio.run(_until_ready(api.url, "m"))
         yield api
         api.stop()

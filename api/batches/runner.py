@@ -1,0 +1,140 @@
+"""Takes batches that nobody runs, a few at a time, and removes what its time is over."""
+
+import asyncio
+import logging
+import time
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from infinity_pool.api.batches import ledger
+from infinity_pool.api.batches.inside import Inside
+from infinity_pool.api.batches.run import Means, Run
+from infinity_pool.api.batches.storage import Storage, place_of
+from infinity_pool.api.keys import METRICS, SETTINGS, TENANTS
+from infinity_pool.broker import batches, files, records
+from infinity_pool.broker.batches import ENDED, Claim, ClaimLost, Waiting
+from infinity_pool.broker.connection import Backoff, connect, end, is_outage
+from infinity_pool.broker.errors import Unavailable
+
+_LOOK = 0.5  # s between two looks for batches
+_SWEEP = 60.0  # s between two looks for what is to be removed
+_AGAIN = 5.0  # s after which what broke is tried again
+_CONNECTIONS = 16
+
+logger = logging.getLogger(__name__)
+
+
+class Runner:
+    """Files and batches of an application; an async context manager."""
+
+    def __init__(self, app: web.Application, root: str) -> None:
+        self._app = app
+        self.storage = Storage(root)
+        self._runs: set[asyncio.Task[None]] = set()
+        self._trouble = Backoff()
+        self._swept = 0.0
+
+    async def __aenter__(self) -> Self:
+        settings = self._app[SETTINGS]
+        await self.storage.check()
+        self.redis = connect(settings.redis_url, max_connections=_CONNECTIONS)
+        self.inside = Inside(self._app)
+        self._means = Means(settings, self.redis, self.storage, self._app[TENANTS].keyring, self.inside)
+        self._looking = asyncio.create_task(self._keep_looking(), name="infinity batches")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+        await self.redis.aclose()
+
+    async def stop(self, app: web.Application | None = None) -> None:
+        """Leave all batches to others, as far as they are put down."""
+        await end(self._looking)
+        for run in list(self._runs):
+            run.cancel()
+        for run in list(self._runs):
+            await end(run)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await self._take_some()
+                await self._sweep()
+                self._trouble.reset()
+            except Exception as error:
+                if is_outage(error):
+                    self._trouble.failed("look for batches", error)
+                else:
+                    logger.error("files cannot be looked after now", exc_info=error)
+            await asyncio.sleep(_LOOK)
+
+    async def _take_some(self) -> None:
+        room = self._app[SETTINGS].batches_at_once - len(self._runs)
+        if room <= 0:
+            return
+        for one in (await batches.unclaimed(self.redis))[:room]:
+            claim = Claim(self.redis, one)
+            if await claim.take():
+                run = asyncio.create_task(self._run(claim), name=f"infinity {one.id}")
+                self._runs.add(run)
+                run.add_done_callback(self._ended)
+        self._app[METRICS].runs_batches(len(self._runs))
+
+    def _ended(self, run: asyncio.Task[None]) -> None:
+        self._runs.discard(run)
+        self._app[METRICS].runs_batches(len(self._runs))
+
+    async def _run(self, claim: Claim) -> None:
+        """Run a batch, and leave it as it should be found, whatever happens."""
+        try:
+            await self._to_its_end(claim)
+        except asyncio.CancelledError:
+            await claim.leave()
+            raise
+        except ClaimLost:
+            logger.info("%s is run by another replica, or gone", claim.one.id)
+        except Exception as error:
+            known = is_outage(error) or isinstance(error, Unavailable)
+            logger.log(
+                logging.WARNING if known else logging.ERROR,
+                "%s stopped, and goes on in a moment: %s",
+                claim.one.id,
+                error,
+                exc_info=None if known else error,
+            )
+            await asyncio.sleep(_AGAIN)
+
+    async def _to_its_end(self, claim: Claim) -> None:
+        batch = await claim.read()
+        if batch is not None and batch.status not in ENDED:
+            logger.info("%s of %s is run", batch.id, batch.owner or "a caller without a key")
+            ended = await Run(self._means, claim, batch).run()
+            self._app[METRICS].batch_ended(ended)
+            logger.info("%s is %s", batch.id, ended)
+        await self.storage.remove(ledger.folder_of(claim.one.id))
+        await claim.close()
+
+    async def _sweep(self) -> None:
+        """Remove files and batches whose time is over."""
+        if time.monotonic() < self._swept:
+            return
+        self._swept = time.monotonic() + _SWEEP
+        for each in await records.due(self.redis):
+            found = await records.get(self.redis, each)
+            await self._remove(each, found.fields["owner"] if found else "")
+
+    async def _remove(self, id: str, owner: str) -> None:
+        if id.startswith("batch_"):
+            await batches.close(self.redis, Waiting(id, owner or records.NOBODY))
+            await records.remove(self.redis, batches.KIND, id, owner)
+        else:
+            await self.storage.remove(place_of(id))
+            await records.remove(self.redis, files.KIND, id, owner)
+
+
+RUNNER = web.AppKey("runner", Runner)
+"""The files and batches of an application that has any."""
