@@ -1,7 +1,10 @@
 """How every process of the project begins and ends."""
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +17,8 @@ from infinity_pool.cli.logs import start_logging
 EXIT_INTERRUPTED = 130
 """The exit code of a process that was told twice to stop, and did so at once."""
 
+_STDERR = 2
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,6 +28,7 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
 
     An error that we foresaw is one line on stderr; any other is one in the log, with its traceback at level debug.
     """
+    _open_streams()
     start_logging(settings.log_level, settings.log_format)
     try:
         return uvloop.run(main())
@@ -39,6 +45,16 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
             else:
                 _log.critical("ended by an error that nobody foresaw", exc_info=cause)
         return 1
+
+
+def _open_streams() -> None:
+    """Put something in place of standard streams that are closed, or other files would be taken for them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -12,6 +12,9 @@ MOST_TEXT = MAX_JOB_BYTES
 
 _MOST_LINE = 8 * MOST_TEXT  # bytes; a text may be escaped, and not alone in its line
 _BOM = b"\xef\xbb\xbf"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins, and UTF-32 of small-endian machines
+_SHOWN_NAMES = 5
+_SHOWN_CHARS = 50
 
 Record = Mapping[str, Any]
 
@@ -46,11 +49,16 @@ class Row:
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Give the lines of a file with their numbers, from 1; None for one that is too long to be held."""
+    """
+    Give the lines of a file with their numbers, from 1; None for one that is too long to be held.
+
+    Raises ValueError for a file of UTF-16.
+    """
     number = 0
     while line := stream.readline(_MOST_LINE):
         number += 1
         if number == 1:
+            check_encoding(line)
             line = line.removeprefix(_BOM)
         too_long = len(line) == _MOST_LINE
         while len(line) == _MOST_LINE:
@@ -58,17 +66,29 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         yield number, None if too_long else line.rstrip(b"\r\n")
 
 
+def check_encoding(start: bytes) -> None:
+    """Refuse a file by its first bytes: half of its lines would pass for text, with a zero beside each letter."""
+    if start.startswith(_WIDE):
+        raise ValueError("it is UTF-16; only UTF-8 is read")
+
+
+def missing(record: Record, name: str) -> MissingField:
+    """Give the error of a record that has no such field, which names some of those that it has."""
+    others = ", ".join(repr(other[:_SHOWN_CHARS]) for other in [*record][:_SHOWN_NAMES])
+    return MissingField(f"there is no field {name!r}" + (f", but {others}" if others else ""), param=name)
+
+
 def text_of(record: Record, name: str) -> str:
     """Give a field that is a text; raises Unprocessable, saying what is wrong with it."""
     if name not in record:
-        raise MissingField(f"there is no field {name!r}", param=name)
+        raise missing(record, name)
     return check_text(record[name], name)
 
 
 def texts_of(record: Record, name: str) -> list[str]:
     """Give a field that is a list of texts; raises Unprocessable, saying what is wrong with it."""
     if name not in record:
-        raise MissingField(f"there is no field {name!r}", param=name)
+        raise missing(record, name)
     texts = record[name]
     if not isinstance(texts, list):
         raise Unprocessable(f"{name} is no list of texts but {_kind(texts)}", param=name)

@@ -15,7 +15,7 @@ from infinity_pool.cli.backfill.formats import FORMATS
 from infinity_pool.cli.backfill.local import served
 from infinity_pool.cli.backfill.settings import BackfillSettings
 from infinity_pool.cli.backfill.source import File, find
-from infinity_pool.cli.backfill.state import State, alone, beside, load, remove_failures, save
+from infinity_pool.cli.backfill.state import State, alone, beside, check_apart, load, remove_failures, save
 from infinity_pool.cli.backfill.work import Work, name_of, options_of
 from infinity_pool.cli.process import EXIT_INTERRUPTED
 from infinity_pool.cli.stop import Stop, first_end
@@ -29,12 +29,14 @@ async def backfill(task: ModuleType, settings: BackfillSettings, inputs: tuple[s
     """Put files through a model; give the exit code."""
     out, kind = place_of(settings.out)
     files = await asyncio.to_thread(find, inputs, settings.format)
+    check_apart([file.name for file in files], out)
     asked = asked_for(task, settings, files, kind)
     stop = Stop()
     try:
         with alone(out):
             if settings.restart:
                 remove(out, kind)
+                check_removed(out)
             state = load(out, asked)
             save(out, state)  # before anything is written, which belongs to nobody without it
             writer = module_of(kind).Writer(out, state.output, settings.shard_rows)
@@ -101,10 +103,17 @@ def module_of(format: str) -> Any:
 def remove(out: Path, format: str) -> None:
     """Remove what an earlier run has left, and nothing else."""
     for file in (beside(out, "state.json"), *module_of(format).files(out)):
-        file.unlink(missing_ok=True)
+        if not file.is_dir():
+            file.unlink(missing_ok=True)
     remove_failures(out)
     with contextlib.suppress(OSError):  # it is no folder, not there, or holds what is not ours
         out.rmdir()
+
+
+def check_removed(out: Path) -> None:
+    """Refuse an output of which something is left that is not ours to remove; raises InvalidInput."""
+    if out.exists():
+        raise InvalidInput(f"{out} is there, and not all of it of a backfill: remove it, or name another", param="out")
 
 
 def asked_for(task: ModuleType, settings: BackfillSettings, files: list[File], format: str) -> dict[str, Any]:

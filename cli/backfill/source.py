@@ -7,12 +7,13 @@ import importlib
 import itertools
 import lzma
 import os
+import sys
 import threading
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 import fsspec
@@ -22,7 +23,7 @@ from infinity_pool.broker.errors import InvalidInput, Unprocessable
 from infinity_pool.broker.messages import Item
 from infinity_pool.cli.backfill.formats import FORMATS
 from infinity_pool.cli.backfill.ids import Ids
-from infinity_pool.cli.backfill.rows import Line, MissingField, Record, Row, check_id
+from infinity_pool.cli.backfill.rows import Line, MissingField, Record, Row, check_id, missing
 
 STDIN = "-"
 
@@ -59,6 +60,8 @@ def _found(given: str, format: str) -> Iterator[File]:
     if given == STDIN:
         if format == "auto":
             raise InvalidInput("standard input has no name: --format says what it is", param="format")
+        if sys.stdin is None:
+            raise InvalidInput("standard input is closed", param="inputs")
         yield File(STDIN, None, format)
         return
     try:
@@ -72,10 +75,17 @@ def _found(given: str, format: str) -> Iterator[File]:
     except (OSError, ValueError, ImportError) as error:
         raise InvalidInput(f"{given} cannot be read: {error}", param="inputs") from error
     if not names:
-        raise InvalidInput(f"there is no file {given}", param="inputs")
+        raise InvalidInput(_absent(given), param="inputs")
     for name, size in zip(names, sizes, strict=True):
         whole = system.unstrip_protocol(name) if "://" in given else name
         yield File(whole, size, _format_of(whole) if format == "auto" else format)
+
+
+def _absent(given: str) -> str:
+    """Say that there is no such file; a folder's are named by a pattern."""
+    if given and Path(given).is_dir():
+        return f"{given} is a folder: name its files, as '{given.rstrip('/')}/*'"
+    return f"there is no file {given}"
 
 
 def _format_of(name: str) -> str:
@@ -170,14 +180,14 @@ class Source:
 
     def rows(self) -> Iterator[Row]:
         """Give the rows that are not skipped; raises InvalidInput where those that are skipped have changed."""
-        digest, seen, missing = b"", Ids() if self._unique else None, 0
+        digest, seen, useless = b"", Ids() if self._unique else None, 0
         for index, (file, line) in enumerate(self._lines()):
             row = Row(index, file.name, line.number, index)
             self._rows_read = index + 1
             error = self._fill(row, line, seen)
             digest = row.digest = _digest(digest, row)
-            missing += isinstance(error, MissingField)
-            if index + 1 == missing == _TRIED:
+            useless += isinstance(error, MissingField)
+            if index + 1 == useless == _TRIED:
                 raise InvalidInput(f"none of the first {_TRIED} rows can be used: {error}", param="field")
             if index + 1 == self._skip and digest.hex() != self._digest:
                 raise InvalidInput(
@@ -186,6 +196,8 @@ class Source:
                 )
             if index >= self._skip:
                 yield row
+        if 0 < useless == self._rows_read:
+            raise InvalidInput(f"none of the {useless} rows can be used: {error}", param="field")
 
     def _fill(self, row: Row, line: Line, seen: "Ids | None") -> Unprocessable | None:
         """Fill in a row's id and items, or its error, which is given too."""
@@ -194,7 +206,7 @@ class Source:
                 raise Unprocessable(line.error)
             if self._id_field:
                 if self._id_field not in line.record:
-                    raise MissingField(f"there is no field {self._id_field!r}", param=self._id_field)
+                    raise missing(line.record, self._id_field)
                 row.id = check_id(line.record[self._id_field], self._id_field)
             row.items = self._items(line.record)
             if seen is not None and not seen.add(str(row.id)):

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +14,8 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.backfill.appended import Appended, Parts, is_local, put_in_place
 
 VERSION = 1
+
+_BESIDE = ("state.json", "failures.jsonl", "ids.jsonl", "lock")
 
 
 @dataclass
@@ -43,6 +45,18 @@ class State:
 def beside(out: Path, ending: str) -> Path:
     """Give the path of a file beside the output."""
     return out.with_name(f"{out.name}.{ending}")
+
+
+def check_apart(inputs: Sequence[str], out: Path) -> None:
+    """Refuse to read what is written, and might be removed; raises InvalidInput."""
+    if not is_local(out):
+        return
+    whole = out.resolve()
+    ours = {whole, *(beside(whole, ending) for ending in _BESIDE)}
+    for name in inputs:
+        path = Path(name.removeprefix("file://")).resolve()
+        if ours & {path, *path.parents}:
+            raise InvalidInput(f"{name} would be read and written, as of the output {out}", param="out")
 
 
 def load(out: Path, asked: dict[str, Any]) -> State:

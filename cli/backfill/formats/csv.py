@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from infinity_pool.cli.backfill.rows import MOST_TEXT, Line, check_names
+from infinity_pool.cli.backfill.rows import MOST_TEXT, Line, check_encoding, check_names
 
 SUFFIXES = (".csv",)
 
@@ -14,7 +14,7 @@ def read(stream: BinaryIO, fields: Sequence[str]) -> Iterator[Line]:
     """
     Give each row by the names in the first; its number is that of its last line. What is not UTF-8 is told later.
 
-    Raises ValueError for a quote that is never closed, as all that follows it would be one text.
+    Raises ValueError for UTF-16, and for a quote that is never closed, as all that follows it would be one text.
     """
     csv.field_size_limit(2 * MOST_TEXT)
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -45,6 +45,7 @@ class _Lines:
 def _rows(lines: _Lines, fields: Sequence[str]) -> Iterator[Line]:
     rows: Any = csv.reader(lines)
     names: list[str] = next(rows, [])
+    check_encoding("".join(names[:1]).encode(errors="surrogateescape"))
     _check_end(lines, rows.line_num, names)
     check_names(names, fields)
     while True:

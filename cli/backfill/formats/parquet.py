@@ -24,8 +24,10 @@ def read(stream: BinaryIO, fields: Sequence[str]) -> Iterator[Line]:
     """
     Give each row with those of the fields that there are; its number is its place, from 1.
 
-    Raises ValueError where a field is there twice.
+    Raises ValueError where a field is there twice, and for a pipe: what a file holds is said at its end.
     """
+    if not stream.seekable():
+        raise ValueError("it is a pipe: save it as a file")
     file = parquet.ParquetFile(stream)
     check_names(file.schema_arrow.names, fields)
     names = [name for name in file.schema_arrow.names if name in fields]

@@ -80,6 +80,22 @@ def test_options_that_will_not_do(options: list[str], told: str, tmp_path: Path)
     assert told in done.stderr
 
 
+def test_without_standard_streams(queue_url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    ask = f"{sys.executable} -m infinity_pool.cli.main embed --model {MODEL} --redis-url {queue_url}"
+
+    def shell(line: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert shell(f"{ask} in.txt --out out.npy <&- >&- 2>&-").returncode == 0
+    closed = shell(f"{ask} - --format txt --out closed.npy <&-")
+    assert (closed.returncode, closed.stderr) == (2, "error: standard input is closed\n")
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    piped = shell(f"cat in.parquet | {ask} - --format parquet --out piped.npy")
+    assert piped.returncode == 2
+    assert "it is a pipe: save it as a file" in piped.stderr
+
+
 @pytest.fixture(scope="module")
 def scorers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A queue with a reranker and a classifier of three labels, whose scores say nothing."""

@@ -147,6 +147,7 @@ async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
     [
         ("absent.txt", "out.npy", {}, "there is no file"),
         ("*.absent", "out.npy", {}, "there is no file"),
+        (".", "out.npy", {}, "is a folder: name its files, as '.*/\\*'"),
         ("in.doc", "out.npy", {}, "--format must say what"),
         ("in.txt", "out.doc", {}, "--out ends in"),
         ("in.txt", "out.csv", {}, "--out ends in"),

@@ -168,6 +168,28 @@ async def test_an_output_of_others_is_not_touched(run: Run, tmp_path: Path) -> N
     assert (tmp_path / "out.jsonl").read_text() == "precious"
 
 
+@pytest.mark.parametrize(
+    ("name", "out"),
+    [("x.jsonl", "x.jsonl"), ("x.parquet/a.jsonl", "x.parquet"), ("x.npy.failures.jsonl", "x.npy")],
+)
+async def test_an_input_is_not_taken_for_the_output(name: str, out: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"text": "precious"}')
+    with pytest.raises(InvalidInput, match="would be read and written"):
+        await run("embed", name, out=out, restart=True)
+    assert "precious" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize("out", ["x.parquet", "x.npy"])
+async def test_what_is_left_of_others_after_a_restart_is_told(out: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / out).mkdir()
+    (tmp_path / out / "precious").touch()
+    with pytest.raises(InvalidInput, match="not all of it of a backfill: remove it, or name another"):
+        await run("embed", "in.txt", out=out, restart=True)
+    assert (tmp_path / out / "precious").exists()
+
+
 async def test_two_runs_at_once_are_refused(run: Run, tmp_path: Path, slow_url: str) -> None:
     write_input(tmp_path / "in.jsonl")
     first = start(tmp_path, "out.jsonl", slow_url)

@@ -72,7 +72,7 @@ async def test_bad_rows_of_csv(run: Run, tmp_path: Path) -> None:
 
     told = {row["line"]: row["reason"] for row in failures(tmp_path / "out.npy.failures.jsonl")}
     assert told == {
-        3: "there is no field 'text'",
+        3: "there is no field 'text', but 'id'",
         4: "text is not UTF-8",
         5: "the row has 3 values for 2 names",
         6: "the row is empty",
@@ -124,6 +124,16 @@ async def test_a_field_that_no_row_has_is_a_mistake(run: Run, tmp_path: Path) ->
 
     with pytest.raises(InvalidInput, match=r"none of the first 100 rows can be used: there is no field 'body'"):
         await run("embed", "in.jsonl", out="out.npy", field="body")
+    (tmp_path / "in.csv").write_text("text;id\none;1\n")  # also where there are fewer
+    with pytest.raises(InvalidInput, match=r"none of the 1 rows can be used: there is no field 'text', but 'text;id'"):
+        await run("embed", "in.csv", out="out.npy")
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.csv", "in.jsonl"])
+async def test_text_of_two_bytes_a_letter_is_refused(name: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("text\none\ntwo\n", encoding="utf-16")
+    with pytest.raises(InvalidInput, match=f"{name} cannot be read as .*: it is UTF-16; only UTF-8 is read"):
+        await run("embed", name, out="out.npy")
 
 
 async def test_what_concerns_all_is_told_once(run: Run, tmp_path: Path) -> None:
