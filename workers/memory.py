@@ -17,7 +17,7 @@ from infinity_pool.broker.memory import give_back_unused, resident
 from infinity_pool.workers.devices import kind_of
 from infinity_pool.workers.files.content import file_names, network_weights
 from infinity_pool.workers.interface import ModelFiles
-from infinity_pool.workers.sharing import physical
+from infinity_pool.workers.meeting import physical
 from infinity_pool.workers.sizes import shown
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1}

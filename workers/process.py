@@ -7,29 +7,28 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
-from http import HTTPStatus
 
 from infinity_pool.broker.connection import connect, end, is_outage, through_outages
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.broker.memory import give_back_unused
-from infinity_pool.workers.admin import AdminPort, Page
+from infinity_pool.workers import account
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.deadman import Deadman
 from infinity_pool.workers.devices import expand
-from infinity_pool.workers.files.licence import licence_of
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.intake import Intake
 from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
+from infinity_pool.workers.meeting import folder_of
 from infinity_pool.workers.memory import EXIT_OVER_LIMIT, Guard, require_within
 from infinity_pool.workers.meter import Meter
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.preprocess import Preprocessor
 from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings
-from infinity_pool.workers.sharing import Sharing, Unshared, folder_of
+from infinity_pool.workers.sharing import Sharing, Unshared
 from infinity_pool.workers.signals import on_end
 from infinity_pool.workers.sizes import parse_size
 from infinity_pool.workers.supervise import EXIT_ABSENT, EXIT_REFUSED
@@ -145,19 +144,21 @@ async def _work(
         device=device,
     )
     intake = Intake(settings.redis_url, consumer, holdings, worker.accept)
-    with _admin_port(settings, pulse, meter), closing(device):
+    with account.admin_port(settings, pulse, meter), closing(device):
         pulse.say(
-            **_description(loaded),
+            **account.description(loaded),
             device_share=settings.weight,
             batch_tokens=measured.budget.tokens,
             state="ready",
             stage="",
             progress=None,
         )
-        pulse.measure = lambda: _measure(meter, pulse.info.state, settings.stall_timeout) | {"memory": guard.have}
+        pulse.measure = lambda: (
+            account.measured(meter, pulse.info.state, settings.stall_timeout) | {"memory": guard.have}
+        )
         await pulse.now()
         gc.freeze()  # what is loaded stays: a full collection need not walk it each time
-        logger.info("%s is ready: %s", settings.name, _summary(pulse))
+        logger.info("%s is ready: %s", settings.name, account.summary(pulse.info))
         drain = _stop_on_signals(intake, pulse, settings.drain_timeout)
         deadman = Deadman(
             settings.stall_timeout,
@@ -201,58 +202,9 @@ async def _leave(consumer: Consumer) -> None:
         await consumer.close()
 
 
-def _measure(meter: Meter, state: str, patience: float) -> dict[str, object]:
-    stuck = state == "ready" and meter.stalled() > patience
-    return {**meter.report(), "state": "stuck" if stuck else state}
-
-
-def _admin_port(settings: WorkerSettings, pulse: Pulse, meter: Meter) -> AbstractContextManager[object]:
-    if not settings.admin_port:
-        return nullcontext()
-
-    def ready() -> tuple[HTTPStatus, bytes]:
-        state = str(_measure(meter, pulse.info.state, settings.stall_timeout)["state"])
-        return HTTPStatus.OK if state == "ready" else HTTPStatus.SERVICE_UNAVAILABLE, state.encode()
-
-    pages: dict[str, Page] = {
-        "/health": lambda: (HTTPStatus.OK, b"ok"),
-        "/ready": ready,
-        "/metrics": lambda: (HTTPStatus.OK, meter.exposition()),
-    }
-    return AdminPort(settings.admin_port, pages)
-
-
 def _capacity(batch_tokens: int, tokens_per_second: float) -> int:
     """Say how many tokens of work a worker should hold: enough to stay busy, and no more than it does in a moment."""
     return max(2 * batch_tokens, min(int(_WORK_AHEAD * tokens_per_second), _MOST_AHEAD))
-
-
-def _description(loaded: LoadedModel) -> dict[str, object]:
-    return {
-        "family": loaded.family_name,
-        "tasks": list(loaded.family.tasks),
-        "modalities": list(loaded.family.modalities),
-        "labels": list(loaded.family.labels),
-        "prompts": list(loaded.family.prompts),
-        "engine": loaded.engine_name,
-        "device": loaded.engine.device,
-        "dtype": loaded.engine.dtype,
-        "embedding_dtype": loaded.files.embedding_dtype,
-        "cosine": loaded.cosine,
-        "max_length": loaded.family.max_length,
-        "max_chars": loaded.family.max_chars,
-        "dimensions": loaded.family.dimensions,
-        "fingerprint": loaded.fingerprint,
-        "licence": licence_of(loaded.files.path),
-    }
-
-
-def _summary(pulse: Pulse) -> str:
-    info = pulse.info
-    return (
-        f"{info.family} on {info.engine}, {info.device}, {info.dtype}, up to {info.max_length} tokens an item, "
-        f"{info.batch_tokens} a batch"
-    )
 
 
 def _stop_on_signals(intake: Intake, pulse: Pulse, patience: float) -> Callable[[], None]:

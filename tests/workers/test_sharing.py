@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.sharing import Sharing, folder_of
+from infinity_pool.workers.meeting import folder_of
+from infinity_pool.workers.sharing import Sharing
 
 Join = Callable[..., Sharing]
 BATCH = 0.005  # s
