@@ -2,39 +2,19 @@
 
 import asyncio
 from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Hashable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from infinity_pool.broker.connection import Backoff, end
-from infinity_pool.broker.errors import (
-    Forbidden,
-    InfinityError,
-    InvalidInput,
-    ModelNotFound,
-    Overloaded,
-    QuotaExceeded,
-    Unauthorized,
-    Unavailable,
-)
-from infinity_pool.broker.messages import Item, Result
+from infinity_pool.broker.chunks import Chunks, Submit, Work
+from infinity_pool.broker.connection import end
+from infinity_pool.broker.errors import InfinityError, InvalidInput
+from infinity_pool.broker.messages import Item
 from infinity_pool.broker.splitting import JOB_ITEMS
 
 MAX_IN_FLIGHT = 2048
 
 _MOST_CHARS = 64 * 2**20  # of the documents that are open, however few they are
-_PATIENCE = 0.01  # s that the first of a few documents waits for more
-_LONGEST_PAUSE = 30.0  # s, whatever a server that has too much to do asks for
-_OF_AN_ITEM = (None, "input", "documents", "query", "text_1", "text_2")  # params of errors that one item may cause
 
 
 class Document(NamedTuple):
@@ -61,22 +41,6 @@ class Mapped:
 
 
 Documents = Iterable[Document | Item] | AsyncIterable[Document | Item]
-Submit = Callable[[Sequence[Item]], Awaitable[Result]]
-
-
-class _Work:
-    """An item that is open, and whoever waits for it."""
-
-    __slots__ = ("done", "item", "key", "output", "size", "tokens", "users")
-
-    def __init__(self, item: Item, key: Hashable) -> None:
-        self.item = item
-        self.key = key
-        self.size = len(item) if hasattr(item, "__len__") else 1
-        self.users: list[_Place] = []
-        self.done = False
-        self.output: Any = None  # of what is done, or its error
-        self.tokens = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +49,7 @@ class _Place:
 
     index: int
     id: Any
-    work: _Work
+    work: Work["_Place"]
 
 
 class Mapper:
@@ -99,14 +63,11 @@ class Mapper:
     def __init__(self, submit: Submit, *, max_in_flight: int = MAX_IN_FLIGHT, ordered: bool = True, waits: bool = True):
         if max_in_flight < 1:
             raise InvalidInput(f"max_in_flight must be over 0, not {max_in_flight}", param="max_in_flight")
-        self._submit = submit
+        size = max(1, min(JOB_ITEMS, max_in_flight // 4))
+        self._chunks = Chunks(submit, size, self._settle, self._start, waits=waits)
         self._most = max_in_flight
         self._ordered = ordered
-        self._waits = waits
-        self._chunk_size = max(1, min(JOB_ITEMS, max_in_flight // 4))
-        self._chunk: list[_Work] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._works: dict[Hashable, _Work] = {}
+        self._works: dict[Hashable, Work[_Place]] = {}
         self._line: deque[_Place] = deque()  # in the order in which they are given back
         self._open = self._chars = 0
         self._read = False  # whether all documents were
@@ -124,8 +85,7 @@ class Mapper:
                 yield _mapped(place)
                 self._give_back(place)
         finally:
-            if self._timer:
-                self._timer.cancel()
+            self._chunks.close()
             for task in list(self._tasks):
                 task.cancel()
             for task in list(self._tasks):
@@ -157,12 +117,12 @@ class Mapper:
         async for document in _each(documents):
             self._add(index, *(document if isinstance(document, Document) else (None, document)))
             index += 1
-            if not self._chunk:
+            if self._chunks.empty:
                 await asyncio.sleep(0)  # a source that never waits would let nobody else run
             while self._open and (self._open >= self._most or self._chars >= _MOST_CHARS):
                 self._room.clear()
                 await self._room.wait()
-        self._launch()
+        self._chunks.launch()
         self._read = True
         self._news.set()
 
@@ -171,7 +131,7 @@ class Mapper:
         work = self._works.get(key)
         new = work is None
         if work is None:
-            work = self._works[key] = _Work(item, key)
+            work = self._works[key] = Work(item, key)
             self._chars += work.size
         place = _Place(index, id, work)
         work.users.append(place)
@@ -181,64 +141,11 @@ class Mapper:
         if isinstance(item, InfinityError):
             self._settle(work, item)
         elif new:
-            self._put(work)
+            self._chunks.put(work)
         elif work.done:
             self._news.set()
 
-    def _put(self, work: _Work) -> None:
-        """Put an item in line for the next call, which waits a moment for more of them."""
-        self._chunk.append(work)
-        if len(self._chunk) >= self._chunk_size:
-            self._launch()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._launch)
-
-    def _launch(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if self._chunk:
-            works, self._chunk = self._chunk, []
-            self._start(self._run(works))
-
-    async def _run(self, works: list[_Work]) -> None:
-        """Run some items; where that fails, without the culprit, or by halves until it stands alone."""
-        try:
-            result = await self._ask([work.item for work in works])
-        except InfinityError as error:
-            if _concerns_all(error):
-                raise
-            for part in self._without(works, error):
-                await self._run(part)
-            return
-        count = len(works)
-        for place, work in enumerate(works):
-            tokens = result.tokens * (place + 1) // count - result.tokens * place // count
-            self._settle(work, result.outputs[place], tokens)
-
-    def _without(self, works: list[_Work], error: InfinityError) -> list[list[_Work]]:
-        """Settle the one at fault, and give what is to be run again."""
-        culprit = 0 if len(works) == 1 else error.item
-        if culprit is None or not 0 <= culprit < len(works):
-            middle = len(works) // 2
-            return [works[:middle], works[middle:]]
-        error.item = None  # a place in a job, which tells the caller nothing
-        self._settle(works[culprit], error)
-        rest = [*works[:culprit], *works[culprit + 1 :]]
-        return [rest] if rest else []
-
-    async def _ask(self, items: Sequence[Item]) -> Result:
-        backoff = Backoff()
-        while True:
-            try:
-                return await self._submit(items)
-            except (Unavailable, Overloaded) as error:
-                if not self._waits or isinstance(error, QuotaExceeded):  # which would be until tomorrow
-                    raise
-                await asyncio.sleep(min(error.retry_after or 0.0, _LONGEST_PAUSE))
-            await backoff.pause()
-
-    def _settle(self, work: _Work, output: Any, tokens: int = 0) -> None:
+    def _settle(self, work: Work[_Place], output: Any, tokens: int = 0) -> None:
         work.output, work.tokens, work.done = output, tokens, True
         work.item = None
         if not self._ordered:
@@ -260,13 +167,6 @@ class Mapper:
 def _mapped(place: _Place) -> Mapped:
     output, failed = place.work.output, isinstance(place.work.output, InfinityError)
     return Mapped(place.index, place.id, None if failed else output, output if failed else None, place.work.tokens)
-
-
-def _concerns_all(error: InfinityError) -> bool:
-    """Whether any other document would fail alike: of a model, a key or an option."""
-    if isinstance(error, ModelNotFound | Unauthorized | Forbidden | QuotaExceeded):
-        return True
-    return isinstance(error, InvalidInput) and error.item is None and error.param not in _OF_AN_ITEM
 
 
 def _key(item: Item) -> Hashable:
