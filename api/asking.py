@@ -67,6 +67,10 @@ class Asked:
         """Choose the lane by the request's header, else by what it asks for; see `lanes.usual_lane`."""
         return lane_of(self._request, self._client.usual_lane(model, items))
 
+    def check_scope(self, model: str, task: str, items: Sequence[Item]) -> None:
+        """Raise Forbidden for what the caller's key is not for; `run` does too, but files may be fetched before."""
+        self._caller.check(model, task, self.lane(model, items))
+
     def check_count(self, items: Sequence[Any], param: str) -> None:
         """Refuse more items than one request may have."""
         if len(items) > self.settings.max_items:

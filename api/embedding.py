@@ -58,6 +58,7 @@ async def embed(request: web.Request, modality: Modality | None = None) -> web.R
     worker = asked.known(body.model) if body.task is None else await asked.worker(body.model)
     task = "multivector" if body.return_multivector else _task_of(worker)
     check_ability(worker, task, modality)
+    asked.check_scope(body.model, task, [item.value if isinstance(item, Part) else item for item in body.input])
     if any(isinstance(item, Part) for item in body.input):
         result = await _embed_parts(asked, body, task, worker)
     else:

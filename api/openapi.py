@@ -1,5 +1,6 @@
 """The OpenAPI document, made from what handlers are described by: the same models that requests are checked with."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
@@ -44,6 +45,7 @@ def document(app: web.Application, version: str) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Infinity Pool", "version": version, "description": _about()},
+        "tags": [{"name": name} for name in _groups(operations)],
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": components,
@@ -94,7 +96,7 @@ def _operation(one: Operation, schemas: Mapping[Any, Json]) -> Json:
     operation: Json = {
         "operationId": f"{one.method}{one.path}".replace("/", "_").replace("{", "").replace("}", ""),
         "summary": " ".join(summary.split()).replace("`", ""),
-        "tags": [_THIS_SERVER if is_public(one.handler) else one.description.dialect.TITLE],
+        "tags": [_group(one)],
         "responses": _responses(one, schemas),
     }
     if more:
@@ -106,6 +108,15 @@ def _operation(one: Operation, schemas: Mapping[Any, Json]) -> Json:
     if not is_public(one.handler):
         operation["security"] = [{"key": []}, {}]
     return operation
+
+
+def _group(one: Operation) -> str:
+    return _THIS_SERVER if is_public(one.handler) else one.description.dialect.TITLE
+
+
+def _groups(operations: list[Operation]) -> list[str]:
+    """Give the groups, those of most paths first, and what is no API last."""
+    return sorted(counts := Counter(map(_group, operations)), key=lambda name: (name == _THIS_SERVER, -counts[name]))
 
 
 def _body(description: Description, schemas: Mapping[Any, Json]) -> Json:

@@ -170,6 +170,7 @@ async def _results(asked: Asked, body: EmbedBody, parts: list[Part], formats: li
     worker = await asked.worker(body.model)
     dtypes = list(dict.fromkeys(map(_dtype, formats)))
     works = [Work(body.model, "embed", partial(body.options, worker, dtype), body.field) for dtype in dtypes]
+    asked.check_scope(body.model, "embed", [part.value for part in parts])
     items = await items_of(asked, works[0], parts)
     results = [await run_parts(asked, work, parts, items) for work in works]  # in turn: a key has so many items at once
     return dict(zip(dtypes, results, strict=True))

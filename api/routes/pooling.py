@@ -82,6 +82,7 @@ async def pooling(request: web.Request) -> web.Response:
         task, options = "embed", _UNPOOLED | options
     elif task == "multivector" and body.use_activation:
         del options["normalize"]  # these always are
+    asked.check_scope(body.model, task, body.input)
     items = await asked.items(body.model, body.input, body.modality)
     result = await asked.run(body.model, task, items, options, asked.lane(body.model, items))
     about = named("pool", body.model) | {"usage": usage_of(result)}

@@ -129,6 +129,7 @@ async def _compared(asked: Asked, body: ScoreBody, task: str) -> tuple[Array, li
     common = body.options("dimensions", *CUTTING) | plain_numbers(asked.known(body.model))
     options = common | sides["document"]
     if body.modality != "text":
+        asked.check_scope(body.model, task, items)
         items = await asked.files(body.model, body.text_2, "text_2")
         options = common | {"modality": body.modality}
     lane = asked.lane(body.model, items)

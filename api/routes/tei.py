@@ -12,10 +12,10 @@ from aiohttp import web
 from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from infinity_pool.api.asking import visible_models
 from infinity_pool.api.comparing import cosine, plain_numbers
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import tei
-from infinity_pool.api.keys import CLIENT
 from infinity_pool.api.labelling import LabelScore, TextsOrPairs, named_labels
 from infinity_pool.api.listing import bare_response, pair_pieces, plain_matrix_pieces, row_pieces
 from infinity_pool.api.reading import Body, Dimensions, ModelBody
@@ -199,8 +199,9 @@ _MADE_FOR = {"embed": embed, "sparse": embed_sparse, "classify": predict}
 @described(takes=InputsOfAny, gives=list[Any], dialect=tei)
 async def whichever(request: web.Request) -> web.StreamResponse:
     """Do what the only model is made for, as /embed, /embed_sparse or /predict do it, with the same fields."""
-    body = await Timed(request).read(InputsOfAny)
-    served = {one.name: one.workers for one in await request.app[CLIENT].models()}
-    tasks = [task for worker in served.get(body.model, []) for task in worker.tasks]
+    served = {one.name: one.workers for one in await visible_models(request) if one.workers}
+    only = next(iter(served)) if len(served) == 1 else ""  # then the body, which is read again, says nothing of it
+    name = only or (await Timed(request).read(InputsOfAny)).model
+    tasks = [task for worker in served.get(name, []) for task in worker.tasks]
     handler = next((_MADE_FOR[task] for task in tasks if task in _MADE_FOR), embed)
     return await handler(request)

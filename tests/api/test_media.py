@@ -3,7 +3,8 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
+from infinity_pool.broker.callers import digest
 from infinity_pool.workers.families.clip import Clip
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.loading import _find
@@ -74,9 +76,9 @@ async def _until_served(api: Api, *models: str) -> None:
         await until(served, _PATIENCE)
 
 
-async def post(api: Api, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+async def post(api: Api, path: str, key: str = "", /, **body: Any) -> tuple[int, dict[str, Any]]:
     data = BytesIO(json.dumps({"model": "c", **body}).encode())
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(api.url, headers=headers) as session, session.post(path, data=data) as response:
         return response.status, await response.json()
 
@@ -103,18 +105,46 @@ async def test_images(media_api: Api, folder: Path) -> None:
     assert (status, len(answer["data"][0]["embedding"])) == (200, 5)
 
 
-async def test_urls(media_api: Api) -> None:
+@asynccontextmanager
+async def pictures() -> AsyncIterator[tuple[str, list[str]]]:
+    """Serve a picture; gives the URL, and the paths that were asked for."""
+    asked: list[str] = []
+
     async def answer(request: web.BaseRequest) -> web.Response:
+        asked.append(request.path)
         return web.Response(body=png(50, 40), status=200 if request.path == "/cat.png" else 404)
 
     runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    here = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    found, same = await post(media_api, "/embeddings_image", input=[f"{here}/cat.png", uri(png(50, 40))])
-    missing, error = await post(media_api, "/embeddings_image", input=[GOOD, f"{here}/dog.png"])
-    unknown, _ = await post(media_api, "/embeddings_image", input=f"{here}/cat.png", model="nobody's")
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
     await runner.cleanup()
+
+
+async def test_nothing_is_fetched_for_a_key_that_is_not_for_it(
+    media_api: Api, start_api: Callable[..., Api], tmp_path: Path
+) -> None:
+    scopes = {"tasks": ["classify"], "lanes": ["bulk"], "models": ["s"]}
+    entries = [{"name": name, "hash": digest(name), name: only} for name, only in scopes.items()]
+    (tmp_path / "keys.jsonl").write_text("\n".join(map(json.dumps, entries)))
+    guarded = start_api("--media-allow", "127.0.0.1/32", "--api-key-file", str(tmp_path / "keys.jsonl"))
+    async with pictures() as (here, asked):
+        ways: list[tuple[str, dict[str, Any]]] = [
+            ("/embeddings", {"input": f"{here}/cat.png", "modality": "image"}),
+            ("/embeddings", {"input": ["a", {"image": f"{here}/cat.png"}]}),
+            ("/pooling", {"input": f"{here}/cat.png", "modality": "image"}),
+            ("/score", {"text_1": "a cat", "text_2": [f"{here}/cat.png"], "modality": "image"}),
+            ("/v2/embed", {"images": [f"{here}/cat.png"]}),
+        ]
+        statuses = [(await post(guarded, path, key, **body))[0] for key in scopes for path, body in ways]
+    assert (set(statuses), asked) == ({403}, [])
+
+
+async def test_urls(media_api: Api) -> None:
+    async with pictures() as (here, _):
+        found, same = await post(media_api, "/embeddings_image", input=[f"{here}/cat.png", uri(png(50, 40))])
+        missing, error = await post(media_api, "/embeddings_image", input=[GOOD, f"{here}/dog.png"])
+        unknown, _ = await post(media_api, "/embeddings_image", input=f"{here}/cat.png", model="nobody's")
 
     assert (found, missing, unknown) == (200, 400, 404)
     assert same["data"][0]["embedding"] == same["data"][1]["embedding"]

@@ -62,7 +62,8 @@ async def test_the_document(path: str, http: aiohttp.ClientSession) -> None:
 
 async def test_every_path_is_described(http: aiohttp.ClientSession) -> None:
     async with http.get("/openapi.json") as response:
-        paths = (await response.json())["paths"]
+        told = await response.json()
+    paths = told["paths"]
     assert {"/embeddings", "/rerank", "/classify", "/score", "/sparse", "/pooling", "/models/{id}"} <= paths.keys()
     for path, methods in paths.items():
         for operation in methods.values():
@@ -70,6 +71,10 @@ async def test_every_path_is_described(http: aiohttp.ClientSession) -> None:
             assert "`" not in operation["summary"], path
             assert "description" in operation["responses"]["200"]
     groups = {path: paths[path]["post"]["tags"] for path in ("/v1/embeddings", "/embed", "/v2/rerank")}
+    assert [group["name"] for group in told["tags"]][:: len(told["tags"]) - 1] == [
+        *groups["/v1/embeddings"],
+        "This server",
+    ]
     assert [*groups.values()] == [["OpenAI, Infinity and vLLM"], ["text-embeddings-inference"], ["Cohere and Jina"]]
     assert paths["/health"]["get"]["tags"] == ["This server"]
 
