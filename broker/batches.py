@@ -138,10 +138,12 @@ async def unclaimed(redis: Redis) -> list[Waiting]:
 
 async def uses(redis: Redis, file_id: str) -> str | None:
     """Give the id of a batch that has not ended and reads a file."""
-    for one in await waiting(redis):
-        if await command(redis, "HGET", keys.record(one.id), "input_file_id") == orjson.dumps(file_id):
-            return one.id
-    return None
+    found = await waiting(redis)
+    async with redis.pipeline(transaction=False) as pipe:
+        for one in found:
+            put(pipe, "HGET", keys.record(one.id), "input_file_id")
+        read = await pipe.execute() if found else []
+    return next((one.id for one, each in zip(found, read, strict=True) if each == orjson.dumps(file_id)), None)
 
 
 async def cancel(redis: Redis, id: str) -> None:

@@ -125,7 +125,7 @@ def usage(day: str) -> str:
 
 
 def kept(kind: str, owner: str) -> str:
-    """Sorted set: ids of an owner's files or batches, of all where it is `*`, by when, in ms, they came; expires."""
+    """Sorted set: ids of an owner's files or batches, of all where it is `*`, by when, in µs, they came; expires."""
     return f"{_PREFIX}:{{batches}}:{kind}:of:{owner}"
 
 
@@ -140,7 +140,7 @@ def record(id: str) -> str:
 
 
 def open_batches() -> str:
-    """Sorted set: batches that have not ended, `ID OWNER`, by when, in ms, they came; bounded for each owner."""
+    """Sorted set: batches that have not ended, `ID OWNER`, by when, in µs, they came; bounded for each owner."""
     return f"{_PREFIX}:{{batches}}:open"
 
 

@@ -48,7 +48,7 @@ def encode(fields: Mapping[str, Any]) -> list[bytes | str]:
 
 async def add(redis: Redis, kind: str, record: Record, owner: str, expires_at: int, *, opened: bool = False) -> None:
     """Put down a record, in place of one of the same id; as a batch to be run where it is `opened`."""
-    now, gone = int(time.time() * 1000), expires_at + _GRACE
+    now, gone = time.time_ns() // 1000, expires_at + _GRACE
     async with redis.pipeline(transaction=True) as pipe:
         put(pipe, "HSET", keys.record(record.id), *encode(record.fields))
         put(pipe, "EXPIREAT", keys.record(record.id), gone)

@@ -19,7 +19,7 @@ from infinity_pool.broker.errors import DeadlineExceeded, ModelNotFound, Overloa
 _PASSES = (Unavailable, Overloaded, ModelNotFound)
 """What a batch waits out; its model was there when it began."""
 
-_TRIES = 3  # of what takes too long: it would each time
+_TRIES = 10  # of what takes too long: the time of one is --max-timeout
 _SHORTEST, _LONGEST = 0.1, 30.0  # s between two tries
 _LATER = 10.0  # s after the end of its batch when a line ends by itself: its batch should let go of it before
 _WHY = {

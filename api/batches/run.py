@@ -108,13 +108,13 @@ class Run:
         try:
             async with aclosing(self._lines(0)) as lines:
                 async for line in lines:
-                    if checker.over or self._stopped:
+                    if checker.over or self._stopped == CANCELLED:
                         break
                     await checker.check(line.data)
                     await asyncio.sleep(0)
         except InvalidInput as error:
             checker.refuse_next(error)
-        if self._stopped:
+        if self._stopped == CANCELLED:
             return
         checker.end()
         self._check_model(checker)
