@@ -2,23 +2,22 @@
 
 import asyncio
 import io
-from binascii import a2b_base64
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import fields
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import aiohttp
 import numpy as np
 import orjson
 
+from infinity_pool.api.http_answers import Answer, label_scores_of, model_status_of, scores_of, vectors_of
 from infinity_pool.api.http_errors import error_of
 from infinity_pool.api.tls import client_context
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
 from infinity_pool.broker.asking import Embedding
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
-from infinity_pool.broker.messages import Array, Item, Lane, Result
-from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
+from infinity_pool.broker.messages import Item, Lane, Result
+from infinity_pool.broker.presence import ModelStatus
 from infinity_pool.broker.splitting import join
 
 _SHORTEST = 0.001  # s, of a timeout that is sent
@@ -31,14 +30,6 @@ _OPTIONS = {
     "rerank": {"raw_scores", *_CUTS},
     "classify": {"raw_scores", *_CUTS},
 }
-
-
-class _Answer(NamedTuple):
-    """What came for a part of a request, whose first item is the request's `first`."""
-
-    first: int
-    headers: Mapping[str, str]
-    data: Any
 
 
 class HttpClient(Embedding):
@@ -97,15 +88,15 @@ class HttpClient(Embedding):
         if task == "rerank":
             sides = {"text_2": [pair[1] for pair in items], "text_1": [pair[0] for pair in items]}
             answers = await self._in_parts("/score", {**body, "task": task}, sides, lane, timeout)
-            return join([_scores(answer) for answer in answers])
+            return join([scores_of(answer) for answer in answers])
         if task == "classify":
             answers = await self._in_parts("/classify", body, {"input": items}, lane, timeout)
             labels = await self.labels(model)
-            return join([_label_scores(answer, labels) for answer in answers])
+            return join([label_scores_of(answer, labels) for answer in answers])
         answers = await self._in_parts(
             "/embeddings", {**body, "encoding_format": "base64"}, {"input": items}, lane, timeout
         )
-        return join([_embeddings(answer) for answer in answers])
+        return join([vectors_of(answer) for answer in answers])
 
     async def labels(self, model: str) -> Sequence[str]:
         """Name a classifier's labels, in the order of its outputs; raises Unavailable if no worker is ready now."""
@@ -165,7 +156,7 @@ class HttpClient(Embedding):
     async def models(self) -> list[ModelStatus]:
         """Ask the server which models are served, and by whom."""
         _, found = await self._ask("GET", "/models")
-        self._status = {model["id"]: _model_status(model) for model in found["data"]}
+        self._status = {model["id"]: model_status_of(model) for model in found["data"]}
         return list(self._status.values())
 
     @property
@@ -180,7 +171,7 @@ class HttpClient(Embedding):
         columns: Mapping[str, Sequence[Item]],
         lane: Lane | None,
         timeout: float | None,
-    ) -> list[_Answer]:
+    ) -> list[Answer]:
         """Ask for some items, one or several fields of the body that are as long, in requests of a bounded size."""
         field, items = next(iter(columns.items()))
         if not items:
@@ -197,11 +188,11 @@ class HttpClient(Embedding):
         except TimeoutError:
             raise DeadlineExceeded(f"{body['model']} gave no answer within {timeout:g} s") from None
 
-    async def _part(self, path: str, body: dict[str, Any], headers: dict[str, str], first: int) -> _Answer:
+    async def _part(self, path: str, body: dict[str, Any], headers: dict[str, str], first: int) -> Answer:
         """Ask for one part of a request, whose first item is the request's `first`."""
         data = io.BytesIO(_encoded(body))
         try:
-            return _Answer(first, *await self._ask("POST", path, data=data, headers=headers))
+            return Answer(first, *await self._ask("POST", path, data=data, headers=headers))
         except InfinityError as error:
             if error.item is not None:
                 error.item += first
@@ -226,31 +217,6 @@ def _cut(columns: Mapping[str, Sequence[Item]], first: int, end: int) -> dict[st
     return {field: list(items[first:end]) for field, items in columns.items()}
 
 
-def _embeddings(answer: _Answer) -> Result:
-    rows = [a2b_base64(entry["embedding"]) for entry in answer.data["data"]]
-    return _result(answer, np.frombuffer(b"".join(rows), _number_format(answer.headers)).reshape(len(rows), -1))
-
-
-def _scores(answer: _Answer) -> Result:
-    return _result(answer, np.array([entry["score"] for entry in answer.data["data"]], np.float32))
-
-
-def _label_scores(answer: _Answer, labels: Sequence[str]) -> Result:
-    """Put the scores of each text, the best first, back into the order of the labels."""
-    rows = [{one["label"]: one["score"] for one in row} for row in answer.data["data"]]
-    return _result(answer, np.array([[row[label] for label in labels] for row in rows], np.float32))
-
-
-def _result(answer: _Answer, outputs: Array) -> Result:
-    truncated = int(answer.headers.get("X-Infinity-Truncated", 0))
-    return Result(answer.headers.get("X-Request-Id", ""), outputs, answer.data["usage"]["total_tokens"], truncated)
-
-
-def _number_format(headers: Mapping[str, str]) -> "np.dtype[Any]":
-    """Give what an answer's numbers are."""
-    return np.dtype(headers.get("X-Infinity-Dtype", "float32")).newbyteorder("<")
-
-
 def _headers(lane: Lane | None, timeout: float | None) -> dict[str, str]:
     """Give the headers by which the server learns what a request's own body has no place for."""
     headers: dict[str, str] = {"X-Infinity-Lane": lane} if lane else {}
@@ -266,11 +232,11 @@ def _encoded(body: dict[str, Any]) -> bytes:
         raise InvalidInput(f"an item cannot be sent: {error}", param="input") from error
 
 
-async def _together(asks: Sequence[Coroutine[Any, Any, _Answer]]) -> list[_Answer]:
+async def _together(asks: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer]:
     """Await all, a few at a time; the first failure cancels the others."""
     turns = asyncio.Semaphore(_PARTS_AT_ONCE)
 
-    async def in_turn(ask: Coroutine[Any, Any, _Answer]) -> _Answer:
+    async def in_turn(ask: Coroutine[Any, Any, Answer]) -> Answer:
         async with turns:
             return await ask
 
@@ -280,9 +246,3 @@ async def _together(asks: Sequence[Coroutine[Any, Any, _Answer]]) -> list[_Answe
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _model_status(model: dict[str, Any]) -> ModelStatus:
-    known = {item.name for item in fields(WorkerInfo)}
-    workers = [WorkerInfo(**{name: worker[name] for name in known & worker.keys()}) for worker in model["workers"]]
-    return ModelStatus(model["id"], workers, {lane: Waiting(**counts) for lane, counts in model["queue"].items()})

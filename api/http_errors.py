@@ -8,7 +8,12 @@ import orjson
 from infinity_pool.broker.errors import BY_CODE, DeadlineExceeded, InfinityError, InvalidInput, Unavailable
 
 _ITEM = re.compile(r"(\w+)\[(\d{1,9})\]")  # a field, and which of its items, as an error's `param` has it
-_BY_STATUS: dict[int, type[InfinityError]] = {502: Unavailable, 503: Unavailable, 504: DeadlineExceeded}
+_BY_STATUS: dict[int, type[InfinityError]] = {
+    408: DeadlineExceeded,
+    502: Unavailable,
+    503: Unavailable,
+    504: DeadlineExceeded,
+}
 
 
 def error_of(status: int, headers: Mapping[str, str], data: bytes) -> InfinityError:
