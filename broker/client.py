@@ -108,7 +108,7 @@ class QueueClient(Asking):
         backoff = Backoff()
         while True:
             await self._watch.check(model, awaited=timeout is not None)
-            tickets = [*self._tickets(model, task, items, options or {}, lane, timeout, fair=bool(key))]
+            tickets = [*self._tickets(model, task, items, options or {}, lane, timeout, key)]
             try:
                 return await self._run(model, tickets, timeout, key, weight)
             except Overloaded as error:
@@ -177,22 +177,21 @@ class QueueClient(Asking):
         options: dict[str, Any],
         lane: Lane,
         timeout: float | None,
-        *,
-        fair: bool,
+        key: str,
     ) -> Iterator[Ticket]:
         """Cut a request into jobs; those that take turns are no larger than a batch, as a turn is a job."""
         ttl_ms = None if timeout is None else int(timeout * 1000)
         create_future = asyncio.get_running_loop().create_future
         first = 0
         keep_end = options.get("truncation_side") == "left"
-        tokens = self._turnstile.job_tokens(model) if fair else JOB_TOKENS
+        tokens = self._turnstile.job_tokens(model) if key else JOB_TOKENS
         limits = self._watch.limits(model)
         most_bytes = JOB_BYTES
         if task in UNRUN:
             limits, most_bytes = limits._replace(max_chars=0), UNRUN_BYTES  # no text is cut unseen
         for part in split(items, limits, keep_end=keep_end, tokens=tokens, most_bytes=most_bytes):
             job_id = f"{self._prefix}-{next(self._numbers)}"
-            job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms)
+            job = Job(job_id, task, part.items, options, self._inbox.key, lane, part.cost, ttl_ms, key)
             ticket = Ticket(model, job, create_future(), first)
             first += len(part.items)
             self._inbox.expect(ticket)

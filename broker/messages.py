@@ -40,6 +40,7 @@ class Job(NamedTuple):
 
     `cost` is the estimate of its tokens that admission and the take count in; `ttl_ms` is the time it has from the
     moment it is queued (None: no deadline), since hosts' clocks differ; `reply_to` is the key of a reply channel.
+    `key` names whose it is, where keys take turns.
     """
 
     id: str
@@ -50,9 +51,12 @@ class Job(NamedTuple):
     lane: Lane
     cost: int
     ttl_ms: int | None = None
+    key: str = ""
 
 
-_JOB_TYPES = (str, str, list, dict, str, str, int, int | None)
+_JOB_TYPES = (str, str, list, dict, str, str, int, int | None, str)
+_LATER = {"key": ""}
+"""What older producers do not say of a job, and is meant."""
 
 
 class Times(NamedTuple):
@@ -103,6 +107,7 @@ def decode_job(data: bytes) -> Job:
     """Read a job; raises InvalidInput on bytes that are none."""
     fields = _unpack(data, MAX_JOB_BYTES)
     try:
+        fields = _LATER | fields
         job = Job(*(fields[name] for name in Job._fields))
     except (KeyError, TypeError) as error:
         raise InvalidInput(f"not a job: {error!r}") from error

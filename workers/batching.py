@@ -3,11 +3,11 @@
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from infinity_pool.broker.messages import Lane
+from infinity_pool.broker.messages import LANES, Lane
 
 T = TypeVar("T")
 
@@ -35,9 +35,19 @@ class Budget:
     overhead: int = 0
     packed: bool = False
 
+    @property
+    def short(self) -> int:
+        """Give the tokens of a batch that somebody may come to wait for: few, but with little overhead even so."""
+        return min(self.tokens, max(self.tokens // _SHORTER, _OVERHEADS * self.overhead))
+
     def cost(self, items: int, tokens: int, longest: int) -> int:
         """Give how many tokens the network runs for some items that have so many, and of which one is the longest."""
         return tokens if self.packed else longest * items
+
+
+_SHORTER = 8  # is a short batch than a full one, where running it costs next to nothing
+_OVERHEADS = 4  # of a batch are worth one: a short batch is spent on its items for four fifths at least
+_AHEAD = 1 << 62  # by which what goes ahead counts as older than it is
 
 
 class Entry(NamedTuple, Generic[T]):
@@ -49,22 +59,28 @@ class Entry(NamedTuple, Generic[T]):
 
 
 class _Line(Generic[T]):
-    """The items of one lane and head: sorted by length, and remembered by age."""
+    """The items of one lane and head: sorted by length, and remembered by age, those that go ahead first."""
 
     def __init__(self) -> None:
         self.sorted: list[Entry[T]] = []
+        self._ahead: deque[Entry[T]] = deque()
         self._by_age: deque[Entry[T]] = deque()
         self._taken: set[int] = set()
 
-    def add(self, entries: list[Entry[T]]) -> None:
-        self._by_age.extend(entries)
+    def add(self, entries: list[Entry[T]], *, ahead: bool) -> None:
+        (self._ahead if ahead else self._by_age).extend(entries)
         self.sorted += entries
         self.sorted.sort()  # numbers differ, so values are never compared; two runs merge in one pass
 
     def oldest(self) -> Entry[T]:
-        while self._by_age[0].number in self._taken:
-            self._taken.discard(self._by_age.popleft().number)
-        return self._by_age[0]
+        first = self._first(self._ahead) or self._first(self._by_age)
+        assert first is not None, "an empty line is removed"
+        return first
+
+    def _first(self, entries: deque[Entry[T]]) -> Entry[T] | None:
+        while entries and entries[0].number in self._taken:
+            self._taken.discard(entries.popleft().number)
+        return entries[0] if entries else None
 
     def take(self, low: int, high: int) -> list[Entry[T]]:
         entries = self.sorted[low:high]
@@ -77,7 +93,8 @@ class Batcher(Generic[T]):
     """
     Forms batches: the oldest item and its nearest in length, all of one head, online before bulk.
 
-    The oldest item always goes, so that none starves for its length. What an online batch leaves free, bulk fills.
+    The oldest item always goes, so that none starves for its length. What an online batch leaves of a short one, bulk
+    fills.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -94,21 +111,23 @@ class Batcher(Generic[T]):
         """Give the tokens in line in one lane."""
         return self._tokens[lane]
 
-    def add(self, lane: Lane, head: Hashable, items: Iterable[tuple[int, T]]) -> None:
-        """Put items, each with its length in tokens, in line."""
-        entries = [Entry(length, number, value) for number, (length, value) in enumerate(items, self._count)]
+    def add(self, lane: Lane, head: Hashable, items: Iterable[tuple[int, T]], *, ahead: bool = False) -> None:
+        """Put items, each with its length in tokens, in line, or ahead of those that are in it."""
+        first = self._count - _AHEAD if ahead else self._count
+        entries = [Entry(length, number, value) for number, (length, value) in enumerate(items, first)]
         if entries:
             self._count += len(entries)
             self._tokens[lane] += sum(entry.length for entry in entries)
-            self._lines.setdefault((lane, head), _Line()).add(entries)
+            self._lines.setdefault((lane, head), _Line()).add(entries, ahead=ahead)
 
-    def take(self) -> list[T]:
-        """Give the next batch; empty if nothing is in line."""
+    def take(self, short: Container[Lane] = ()) -> list[T]:
+        """Give the next batch, a short one if it is of a lane that is to have them; empty if nothing is in line."""
         if not self._lines:
             return []
-        lane = self._next_lane()
+        most = {lane: self.budget.short if lane in short else self.budget.tokens for lane in LANES}
+        lane = self._next_lane(most["bulk"])
         key = min((key for key in self._lines if key[0] == lane), key=lambda key: self._lines[key].oldest().number)
-        entries = self._cut(key, self._around_oldest(self._lines[key]))
+        entries = self._cut(key, self._around_oldest(self._lines[key], most[lane]))
         riders = self._riders(key, entries) if lane == "online" else []
         self._account(lane, entries, riders)
         return [entry.value for entry in riders + entries]
@@ -130,13 +149,13 @@ class Batcher(Generic[T]):
             return []
         line = self._lines[bulk].sorted
         place = bisect_left(line, entries[-1])
-        return self._cut(bulk, self._grow(line, (place, place), entries))
+        return self._cut(bulk, self._grow(line, (place, place), entries, self.budget.short))
 
-    def _next_lane(self) -> Lane:
+    def _next_lane(self, bulk_batch: int) -> Lane:
         lanes = {lane for lane, _ in self._lines}
         if len(lanes) == 1:
             return lanes.pop()
-        return "bulk" if self._owed >= self.budget.tokens else "online"
+        return "bulk" if self._owed >= bulk_batch else "online"
 
     def _account(self, lane: Lane, entries: list[Entry[T]], riders: list[Entry[T]]) -> None:
         ridden = sum(entry.length for entry in riders)
@@ -153,12 +172,14 @@ class Batcher(Generic[T]):
         else:
             self._owed = max(0.0, self._owed - cost)
 
-    def _around_oldest(self, line: _Line[T]) -> tuple[int, int]:
+    def _around_oldest(self, line: _Line[T], most: int) -> tuple[int, int]:
         """Give the bounds in a line of the batch around its oldest item."""
         place = bisect_left(line.sorted, line.oldest())
-        return self._grow(line.sorted, (place, place + 1), [])
+        return self._grow(line.sorted, (place, place + 1), [], most)
 
-    def _grow(self, line: list[Entry[T]], bounds: tuple[int, int], others: list[Entry[T]]) -> tuple[int, int]:
+    def _grow(
+        self, line: list[Entry[T]], bounds: tuple[int, int], others: list[Entry[T]], most: int
+    ) -> tuple[int, int]:
         """Widen bounds in a sorted line to the items nearest in length to those in them and to `others`."""
         (low, high), chosen = bounds, [*others, *line[slice(*bounds)]]
         near, count = chosen[-1].length, len(chosen)
@@ -168,13 +189,13 @@ class Batcher(Generic[T]):
             longer = line[high].length - near if high < len(line) else math.inf
             length = line[low - 1].length if shorter <= longer else line[high].length
             count, real, longest = count + 1, real + length, max(longest, length)
-            if not self._fits(longest * count, real):
+            if not self._fits(longest * count, real, most):
                 break
             low, high = (low - 1, high) if shorter <= longer else (low, high + 1)
         return low, high
 
-    def _fits(self, padded: int, real: int) -> bool:
+    def _fits(self, padded: int, real: int, most: int) -> bool:
         if self.budget.packed:
-            return real <= self.budget.tokens and padded <= MAX_SPREAD * self.budget.tokens
+            return real <= most and padded <= MAX_SPREAD * most
         waste = padded - real
-        return padded <= self.budget.tokens and (waste <= self.budget.overhead or waste <= MAX_WASTE * padded)
+        return padded <= most and (waste <= self.budget.overhead or waste <= MAX_WASTE * padded)

@@ -1,6 +1,7 @@
 """The jobs a worker holds, and how much more it has room for."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 
 from infinity_pool.broker.consumer import Delivery
@@ -23,6 +24,7 @@ class Holdings:
         self._jobs: dict[Place, Held] = {}
         self._by_id: dict[str, Held] = {}  # the latest of an id; one that was queued again may be held twice
         self._cost: dict[Lane, int] = dict.fromkeys(LANES, 0)
+        self._of_keys: Counter[tuple[Lane, str]] = Counter()
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -32,7 +34,7 @@ class Holdings:
         """Hold one more job."""
         self._jobs[_place(held.delivery)] = held
         self._by_id[held.job.id] = held
-        self._cost[held.delivery.lane] += held.delivery.cost
+        self._count(held, held.delivery.cost)
 
     def has(self, delivery: Delivery) -> bool:
         """Say whether this very entry is held, as when it comes back from a worker that had taken it over."""
@@ -48,7 +50,7 @@ class Holdings:
         if self._jobs.pop(_place(held.delivery), None) is not None:
             if self._by_id.get(held.job.id) is held:
                 del self._by_id[held.job.id]
-            self._cost[held.delivery.lane] -= held.delivery.cost
+            self._count(held, -held.delivery.cost)
             self._changed.set()
 
     def drop(self, job_ids: Iterable[str]) -> None:
@@ -58,6 +60,18 @@ class Holdings:
             if held is not None and not held.settled:
                 held.settled = True
                 self.remove(held)
+
+    def is_little(self, held: Held, little: int) -> bool:
+        """Say whether no more than `little` is held of a job's key, and more than that of others in its lane."""
+        mine = self._of_keys[held.delivery.lane, held.job.key]
+        return mine <= little < self._cost[held.delivery.lane] - mine
+
+    def _count(self, held: Held, cost: int) -> None:
+        self._cost[held.delivery.lane] += cost
+        if name := held.job.key:
+            self._of_keys[held.delivery.lane, name] += cost
+            if not self._of_keys[held.delivery.lane, name]:
+                del self._of_keys[held.delivery.lane, name]
 
     def entries(self, lane: Lane) -> list[bytes]:
         """Give the stream entries held of one lane."""

@@ -14,6 +14,7 @@ from infinity_pool.workers.allowance import Allowance
 from infinity_pool.workers.answers import Answers
 from infinity_pool.workers.batching import Batcher
 from infinity_pool.workers.faults import DeviceLost, OutOfMemory
+from infinity_pool.workers.haste import Haste
 from infinity_pool.workers.held import Held, Unit, gather, size_of
 from infinity_pool.workers.holdings import Holdings
 from infinity_pool.workers.interface import Engine, Family, Rows
@@ -53,6 +54,7 @@ class Worker:
         self._engine = engine
         self._batcher = batcher
         self._allowance = Allowance(batcher.budget)
+        self._haste = Haste()
         self._holdings = holdings
         self._meter = meter
         self._device = device or Unshared()
@@ -129,7 +131,9 @@ class Worker:
             self._meter.counted(held)
             units = [(lengths[at], Unit(held, at - place, prepared.rows, at)) for at in range(place, end)]
             line = (prepared.head, held.job.id) if held.delivery.orphan else prepared.head
-            self._batcher.add(held.delivery.lane, line, units)
+            ahead = held.job.key != "" and self._holdings.is_little(held, self._batcher.budget.tokens)
+            self._batcher.add(held.delivery.lane, line, units, ahead=ahead)
+            self._haste.came(held.delivery.lane, ahead=ahead)
             place = end
 
     def _answer(self, answered: Answered, jobs: list[Held]) -> None:
@@ -147,7 +151,7 @@ class Worker:
             if len(self._batcher) == 0 and not await self._more():
                 break
             await self._take_device()
-            if units := self._live(self._batcher.take()):
+            if units := self._live(self._batcher.take(self._haste.lanes())):
                 running.add(self._start(self._run_batch(units), "batch"))
                 await asyncio.sleep(0)  # let it start: the device comes first, then the answers of the last one
             else:

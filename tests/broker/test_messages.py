@@ -33,6 +33,14 @@ def test_a_job_survives_the_wire(items: list[str], cost: int) -> None:
     assert decode_job(encode_job(sent)) == sent
 
 
+def test_a_job_of_an_older_producer_is_of_no_key() -> None:
+    fields = job(key="tenant")._asdict()
+    del fields["key"]
+
+    assert decode_job(msgpack.packb(fields)).key == ""
+    assert decode_job(encode_job(job(key="tenant"))).key == "tenant"
+
+
 @pytest.mark.parametrize("dtype", ["<f4", "<f2", ">f4", "<i8", "|u1", "|b1"])
 @pytest.mark.parametrize("shape", [(2, 3), (1, 0), (0,), (2, 3, 4)])
 def test_an_array_survives_the_wire(dtype: str, shape: tuple[int, ...]) -> None:

@@ -21,9 +21,14 @@ def ticket(key: str, cost: int = 10, ttl_ms: int | None = None) -> Ticket:
 class Queue:
     """What was released, and is answered by the test."""
 
-    def __init__(self, room: int, limits: QueueLimits | None = None) -> None:
+    def __init__(self, room: int, limits: QueueLimits | None = None, little: int = 0) -> None:
         self.released: list[Ticket] = []
-        self.turns = Turns(self._take, lambda: room, lambda: limits or QueueLimits(tokens=1000))
+        self.turns = Turns(self._take, lambda: room, lambda: little, lambda: limits or QueueLimits(tokens=1000))
+
+    @property
+    def keys(self) -> str:
+        """Those of what is released and not answered, in order."""
+        return "".join(one.job.id.partition("-")[0] for one in self.released)
 
     def _take(self, group: Group) -> None:
         self.released += group
@@ -62,6 +67,38 @@ async def test_by_weight() -> None:
 
     assert order.count("a") == pytest.approx(60, abs=2)
     assert order[:40].count("a") == pytest.approx(30, abs=1)
+
+
+async def test_a_little_of_a_key_needs_no_room() -> None:
+    queue = Queue(room=100, little=30)
+    queue.turns.add("a", 1.0, [ticket("a") for _ in range(50)])
+    queue.turns.add("b", 1.0, [ticket("b") for _ in range(10)])
+
+    assert queue.keys == "a" * 10 + "b"
+    await queue.answer(2)
+    assert queue.keys == "a" * 8 + "b" + "abab"  # what there was no room for takes none of the others'
+
+
+async def test_only_when_it_is_its_turn() -> None:
+    queue = Queue(room=100, little=30)
+    queue.turns.add("a", 1.0, [ticket("a") for _ in range(20)])
+    queue.turns.add("b", 1.0, [ticket("b", cost=25)])
+    await queue.answer(11)  # its job is answered, and has counted
+    queue.turns.add("b", 0.1, [ticket("b", cost=25) for _ in range(2)])
+    assert queue.keys.count("b") == 1
+
+    order = await served(queue, 12)
+
+    assert order.count("b") == 2
+    assert order.endswith("b")
+
+
+async def test_nor_have_many_that_each_send_little_more_than_there_is_room_for() -> None:
+    queue = Queue(room=100, little=30)
+    for key in range(100):
+        queue.turns.add(f"k{key}", 1.0, [ticket("k") for _ in range(3)])
+
+    assert len(queue.released) == 20
 
 
 async def test_tokens_count_not_jobs() -> None:

@@ -21,22 +21,23 @@ TEXT = "x" * 130
 
 
 async def test_a_flood_leaves_the_others_as_they_were(stack: Stack, start: Start) -> None:
+    """Whether it comes by the same client, as by the same replica of the API, or by another."""
     start(Worker, stack.server.url, "fair", "--batch-tokens", "240", model=f"dummy:{ITEM}").ready()
     await until_served(stack.url, "fair")
-    async with QueueClient(stack.server.url) as client:
+    async with QueueClient(stack.server.url) as client, QueueClient(stack.server.url) as other:
         alone = await pace(client)
-        flood = [asyncio.create_task(ten_times(client)) for _ in range(100)]
+        flood = [asyncio.create_task(ten_times(each)) for each in (client, other) for _ in range(50)]
         await asyncio.sleep(1)
         beside = await pace(client)
         for task in flood:
             task.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
-    # it waits for the batch that runs, for one that is next, and for its own; the flood is 4 s of work at any time
-    assert beside < alone + 10 * BATCH, f"a job took {alone:.3f} s alone and {beside:.3f} s beside a flood"
+    # it waits for an item that runs, and no longer for a batch; the flood is 4 s of work at any time
+    assert beside < 2 * alone + 3 * BATCH, f"a job took {alone:.3f} s alone and {beside:.3f} s beside a flood"
 
 
 async def pace(client: QueueClient) -> float:
-    """Send half of what the worker can do, for two seconds; give the 99th percentile of the times, in seconds."""
+    """Send a quarter of what the worker can do, for three seconds; give the 99th percentile of the times."""
     times: list[float] = []
 
     async def one() -> None:
@@ -45,9 +46,9 @@ async def pace(client: QueueClient) -> float:
         times.append(time.monotonic() - began)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(200):
+        for _ in range(150):
             group.create_task(one())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
     return statistics.quantiles(times, n=100)[-1]
 
 

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from infinity_pool.broker.messages import LANES, Lane
 from infinity_pool.workers.batching import BULK_SHARE, Batcher, Budget
 
 
@@ -86,11 +87,11 @@ def test_online_goes_first() -> None:
 @pytest.mark.parametrize(
     ("bulk", "budget", "expected"),
     [
-        ([5, 5, 5], Budget(15), [[5, 5, "online"], [5]]),  # as many as there is room for
-        ([5, 6], Budget(15), [[5, "online"], [6]]),  # and no longer ones
-        ([5, 6], Budget(15, overhead=1), [[5, "online"], [6]]),  # two tokens of padding
-        ([5, 6], Budget(18, overhead=2), [[5, 6, "online"]]),
-        ([4, 6], Budget(12, overhead=1), [[4, "online"], [6]]),  # no longer than the budget,
+        ([5, 5, 5], Budget(120), [[5, 5, "online"], [5]]),  # as many as a short batch has room for: an eighth
+        ([5, 6], Budget(120), [[5, "online"], [6]]),  # and no longer ones
+        ([5, 6], Budget(120, overhead=1), [[5, "online"], [6]]),  # two tokens of padding
+        ([5, 6], Budget(144, overhead=2), [[5, 6, "online"]]),
+        ([4, 6], Budget(96, overhead=1), [[4, "online"], [6]]),  # no longer than a short batch
     ],
 )
 def test_bulk_rides_along_where_it_costs_little(bulk: list[int], budget: Budget, expected: list[list[object]]) -> None:
@@ -104,6 +105,62 @@ def test_bulk_rides_along_where_it_costs_little(bulk: list[int], budget: Budget,
     assert taken[0] == expected[0]
     assert sorted(map(str, taken[1:])) == sorted(map(str, [*expected[1:], ["another"]]))
     assert (len(batcher), batcher.tokens("bulk"), batcher.tokens("online")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "short"),
+    [
+        (Budget(800), 100),
+        (Budget(800, overhead=50), 200),  # or the overhead would be more than a fifth
+        (Budget(800, overhead=500), 800),
+        (Budget(4), 0),
+    ],
+)
+def test_a_short_batch_is_small_and_worth_its_overhead(budget: Budget, short: int) -> None:
+    assert budget.short == short
+
+
+@pytest.mark.parametrize("short", [(), ("bulk",), ("online",), ("online", "bulk")])
+def test_lanes_that_others_wait_for_have_short_batches(short: tuple[Lane, ...]) -> None:
+    sizes = {}
+    for lane in LANES:
+        batcher: Batcher[int] = Batcher(Budget(80))
+        batcher.add(lane, "head", [(5, n) for n in range(20)])
+        sizes[lane] = len(batcher.take(short))
+        assert len(batcher) == 20 - sizes[lane]
+
+    assert sizes == {lane: 2 if lane in short else 16 for lane in LANES}
+
+
+def test_packed_batches_too() -> None:
+    batcher: Batcher[int] = Batcher(Budget(80, packed=True))
+    batcher.add("bulk", "head", [(length, length) for length in (1, 2, 3, 4, 5)])
+
+    assert batcher.take({"bulk"}) == [1, 2, 3, 4]
+
+
+def test_what_goes_ahead_is_next_with_its_nearest() -> None:
+    batcher: Batcher[str] = Batcher(Budget(20))
+    batcher.add("online", "head", [(5, "old"), (9, "long"), (9, "too")])
+    batcher.add("online", "another", [(5, "another")])
+    batcher.add("online", "another", [(9, "first")], ahead=True)
+    batcher.add("online", "head", [(9, "second")], ahead=True)
+
+    taken = [batcher.take() for _ in range(5)]
+
+    assert taken[0] == ["first"]
+    assert sorted(taken[1]) in (["long", "second"], ["second", "too"])
+    assert taken[2] == ["old"]
+    assert sorted(value for batch in taken[3:] for value in batch) == sorted({"another", "long", "too"} - {*taken[1]})
+    assert len(batcher) == 0
+
+
+def test_those_that_go_ahead_keep_their_order() -> None:
+    batcher: Batcher[int] = Batcher(Budget(1))
+    for number in range(6):
+        batcher.add("online", "head", [(5, number)], ahead=number % 2 == 1)
+
+    assert [batcher.take()[0] for _ in range(6)] == [1, 3, 5, 0, 2, 4]
 
 
 @pytest.mark.parametrize("online_length", [1, 7, 16, 64])

@@ -8,8 +8,8 @@ from infinity_pool.workers.held import Held
 from infinity_pool.workers.holdings import Holdings
 
 
-def delivery(entry: str, job_id: str = "job", lane: Lane = "online", cost: int = 10) -> Delivery:
-    job = Job(job_id, "embed", ["text"], {}, "replies", lane, cost)
+def delivery(entry: str, job_id: str = "job", lane: Lane = "online", cost: int = 10, key: str = "") -> Delivery:
+    job = Job(job_id, "embed", ["text"], {}, "replies", lane, cost, key=key)
     return Delivery(entry.encode(), lane, job, 1, cost, 100, 0.0, None)
 
 
@@ -27,6 +27,21 @@ async def test_online_work_has_room_beside_online_work_and_bulk_beside_everythin
     assert await holdings.room("online", 0.01) == 70
     assert await holdings.room("bulk", 0.01) == 20
     assert holdings.entries("online") == holdings.entries("bulk") == [b"1-0"]
+
+
+def test_a_key_has_little_where_others_have_more_in_its_lane() -> None:
+    holdings = Holdings(1000)
+    loud = [hold(holdings, delivery(f"1-{n}", f"loud{n}", cost=40, key="loud")) for n in range(3)]
+    quiet = hold(holdings, delivery("2-0", "quiet", cost=40, key="quiet"))
+    bulk = hold(holdings, delivery("2-0", "bulk", "bulk", 40, "quiet"))
+
+    assert holdings.is_little(quiet, 100)
+    assert not holdings.is_little(quiet, 39)  # more than that itself
+    assert not holdings.is_little(quiet, 120)  # the others have no more than that
+    assert not holdings.is_little(loud[0], 100)
+    assert not holdings.is_little(bulk, 0)  # alone in its lane
+    holdings.remove(loud[0])
+    assert not holdings.is_little(quiet, 100)
 
 
 async def test_room_is_waited_for() -> None:

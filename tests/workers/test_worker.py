@@ -16,6 +16,7 @@ from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import DeadLettered, DeadlineExceeded, InvalidInput, WorkerFailed
 from infinity_pool.broker.messages import Array
 from infinity_pool.broker.presence import WorkerInfo, beat, forget_worker
+from infinity_pool.workers.allowance import Allowance
 from infinity_pool.workers.batching import Batcher, Budget
 from infinity_pool.workers.engines.dummy import DummyEngine
 from infinity_pool.workers.families.dummy import Dummy
@@ -194,6 +195,33 @@ async def test_one_bad_job_in_a_take_fails_alone_in_preparation(client: QueueCli
     assert [getattr(answer, "param", None) for answer in answers[2:4]] == ["task", "dimensions"]
     assert not isinstance(answers[0], BaseException)
     assert not isinstance(answers[4], BaseException)
+
+
+async def test_a_little_of_a_key_runs_before_the_much_of_others(client: QueueClient, running: Running) -> None:
+    small = Budget(10)
+    running.worker._batcher, running.worker._allowance = Batcher[Unit](small), Allowance(small)
+    running.engine.seconds = 0.02
+    much = asyncio.create_task(client.embed("m", ["x" * 40] * 60, lane="online"))
+    while not running.engine.entered:
+        await asyncio.sleep(0.001)
+
+    await client.submit("m", "embed", ["x" * 20], key="quiet")
+
+    assert [20] in running.engine.batches[:20]
+    assert len(await much) == 60
+
+
+async def test_bulk_batches_are_short_once_somebody_waits(client: QueueClient, running: Running) -> None:
+    full = Budget(800)
+    running.worker._batcher, running.worker._allowance = Batcher[Unit](full), Allowance(full)
+
+    await client.embed("m", ["x" * 40] * 60, lane="bulk")
+    assert max(map(len, running.engine.batches)) > 10
+    await client.embed("m", "online")
+    running.engine.batches.clear()
+    await client.embed("m", ["x" * 40] * 60, lane="bulk")
+
+    assert max(map(len, running.engine.batches)) == 10  # an eighth of 800 tokens
 
 
 async def test_expired_jobs_are_not_run(client: QueueClient, running: Running) -> None:
