@@ -20,6 +20,11 @@ MAX_WASTE = 0.05
 MAX_SPREAD = 4
 """Padded tokens of a packed batch over its budget, at most: that much room its outputs take, laid out by texts."""
 
+_SHORTER = 8  # is a short batch than a full one, where running it costs next to nothing
+_OVERHEADS = 4  # of a batch are worth one: a short batch is spent on its items for four fifths at least
+_AHEAD = 1 << 62  # by which what goes ahead counts as older than it is
+_MANY = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -28,26 +33,23 @@ class Budget:
 
     `tokens` bounds its padded tokens; `overhead` is what the mere running of a batch costs, in tokens: padding up to
     that is cheaper than another batch. Both are measured at warm-up. Where batches are `packed` there is no padding,
-    and `tokens` bounds the real ones.
+    and `tokens` bounds the real ones. `moment` are the tokens that are run in so little time that nobody minds.
     """
 
     tokens: int
     overhead: int = 0
     packed: bool = False
+    moment: int = _MANY
 
     @property
     def short(self) -> int:
         """Give the tokens of a batch that somebody may come to wait for: few, but with little overhead even so."""
-        return min(self.tokens, max(self.tokens // _SHORTER, _OVERHEADS * self.overhead))
+        worth_it = min(_OVERHEADS * self.overhead, self.moment)
+        return min(self.tokens, max(self.tokens // _SHORTER, worth_it))
 
     def cost(self, items: int, tokens: int, longest: int) -> int:
         """Give how many tokens the network runs for some items that have so many, and of which one is the longest."""
         return tokens if self.packed else longest * items
-
-
-_SHORTER = 8  # is a short batch than a full one, where running it costs next to nothing
-_OVERHEADS = 4  # of a batch are worth one: a short batch is spent on its items for four fifths at least
-_AHEAD = 1 << 62  # by which what goes ahead counts as older than it is
 
 
 class Entry(NamedTuple, Generic[T]):

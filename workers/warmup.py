@@ -14,6 +14,7 @@ _GOOD_ENOUGH = 0.97  # of the best throughput
 _SMALLEST = 256  # padded tokens; less would hardly shorten what a caller waits for, and a busy moment could ask for it
 _USUAL = 512  # padded tokens that are no long wait where they take no more than _SHORT, and let bulk work share batches
 _SHORT = 0.1  # s
+_MOMENT = 0.05  # s; for a batch that somebody may come to wait for
 _LARGEST = {"cpu": 4096, "openvino": 4096}  # padded tokens tried on a kind of device
 _LARGEST_ELSEWHERE = 131_072
 _REPEATS = 3
@@ -41,7 +42,9 @@ def warm_up(family: Family, engine: Engine, wanted: str) -> Measured:
     enough = next(point for point in points if point[0] / point[1] >= _GOOD_ENOUGH * best)
     tokens, seconds = points[-1] if fixed else enough
     packed = isinstance(engine, Packs) and engine.packed
-    return Measured(Budget(fixed or max(tokens, _floor(points)), _overhead(points), packed), tokens / seconds)
+    speed = tokens / seconds
+    budget = Budget(fixed or max(tokens, _floor(points)), _overhead(points), packed, moment=int(_MOMENT * speed))
+    return Measured(budget, speed)
 
 
 def _floor(points: list[tuple[int, float]]) -> int:

@@ -113,6 +113,8 @@ def test_bulk_rides_along_where_it_costs_little(bulk: list[int], budget: Budget,
         (Budget(800), 100),
         (Budget(800, overhead=50), 200),  # or the overhead would be more than a fifth
         (Budget(800, overhead=500), 800),
+        (Budget(800, overhead=50, moment=150), 150),  # though not for so long that it is felt
+        (Budget(800, overhead=50, moment=1), 100),
         (Budget(4), 0),
     ],
 )
