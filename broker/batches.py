@@ -121,19 +121,28 @@ async def waiting(redis: Redis) -> list[Waiting]:
     ]
 
 
-async def unclaimed(redis: Redis) -> list[Waiting]:
-    """Name the batches that no replica runs: those first whose owner has fewest that are run, then the oldest."""
+async def turns(redis: Redis) -> tuple[list[Waiting], Counter[str]]:
+    """
+    Name the batches that no replica runs, and count those that are run, by their owner.
+
+    Those come first whose owner has fewest that are run, then those that have waited longest.
+    """
     found = await waiting(redis)
     if not found:
-        return []
+        return [], Counter()
     claims = await command(redis, "MGET", *(keys.batch_claim(one.id) for one in found))
     run = Counter(one.owner for one, claim in zip(found, claims, strict=True) if claim)
     free = [one for one, claim in zip(found, claims, strict=True) if not claim]
-    turns: list[tuple[int, int, Waiting]] = []
+    before, places = run.copy(), {}
     for place, one in enumerate(free):
-        turns.append((run[one.owner], place, one))
-        run[one.owner] += 1
-    return [one for _, _, one in sorted(turns)]
+        places[one] = before[one.owner], place
+        before[one.owner] += 1
+    return sorted(free, key=places.__getitem__), run
+
+
+async def defer(redis: Redis, one: Waiting) -> None:
+    """Put a batch behind all others that wait."""
+    await command(redis, "ZADD", keys.open_batches(), "XX", time.time_ns() // 1000, " ".join(one))
 
 
 async def uses(redis: Redis, file_id: str) -> str | None:

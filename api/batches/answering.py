@@ -43,6 +43,7 @@ class Answering:
         self._endpoint = endpoint
         self._caller = caller
         self._deadline = deadline
+        self.answered_at = time.monotonic()
         self._calm = 0.0  # when to try again, by the loop's clock: what one line is told concerns its siblings
 
     async def answer(self, data: bytes) -> Answered:
@@ -53,7 +54,9 @@ class Answering:
             await self._pause()
             request = await self._inside.request(self._endpoint, body, self._caller(), self._headers())
             try:
-                return _line(line, 200, request_id, await answer(request))
+                body = await answer(request)
+                self.answered_at = time.monotonic()
+                return _line(line, 200, request_id, body)
             except Exception as error:  # noqa: BLE001 # every error is answered, as at the door
                 if not _passes(error, tries):
                     status, body = await told(request, error, request_id)

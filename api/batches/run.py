@@ -13,13 +13,14 @@ from infinity_pool.api.batches.answering import Answering, not_run
 from infinity_pool.api.batches.inside import Inside
 from infinity_pool.api.batches.ledger import Ledger
 from infinity_pool.api.batches.lines import Checker
-from infinity_pool.api.batches.storage import Storage, place_of
+from infinity_pool.api.batches.storage import Line, Storage, place_of
 from infinity_pool.api.batches.window import Window
 from infinity_pool.api.keyring import Keyring
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker import batches, files
 from infinity_pool.broker.batches import CANCELLABLE, Batch, Claim, Status, moved
 from infinity_pool.broker.callers import Caller
+from infinity_pool.broker.connection import end
 from infinity_pool.broker.errors import Forbidden, InvalidInput
 from infinity_pool.broker.files import StoredFile
 
@@ -27,7 +28,6 @@ _LOOK = 1.0  # s between two looks at what is wanted of a batch; far less than i
 _MARGIN = 2**16  # bytes of a line beside its body
 
 EXPIRED, CANCELLED = "batch_expired", "batch_cancelled"
-_ENDS: dict[str, Status] = {"": "completed", EXPIRED: "expired", CANCELLED: "cancelled"}
 
 
 class Means(NamedTuple):
@@ -55,7 +55,8 @@ class Run:
         self._means = means
         self._claim = claim
         self._batch = batch
-        self._stopped = batch.stopped
+        self._stopped = self._left = batch.stopped  # why it is to stop, and why lines were left, if any were
+        self._answering: Answering | None = None
         self._heard(batch.status)
         self._longest = means.settings.max_body + _MARGIN
 
@@ -70,6 +71,11 @@ class Run:
         except Failed as failed:
             return await self._claim.change({**moved("failed"), "errors": failed.errors})
 
+    @property
+    def idle(self) -> float:
+        """The seconds for which nothing was answered, though it could be."""
+        return time.monotonic() - self._answering.answered_at if self._answering else 0.0
+
     async def _watched(self) -> Status:
         watching = asyncio.create_task(self._watch(), name="infinity batch watch")
         working = asyncio.create_task(self._work(), name="infinity batch work")
@@ -78,8 +84,7 @@ class Run:
             return working.result() if working.done() else watching.result()
         finally:
             for task in (working, watching):
-                task.cancel()
-            await asyncio.gather(working, watching, return_exceptions=True)
+                await end(task)
 
     async def _work(self) -> Status:
         if self._batch.status == "validating":
@@ -140,8 +145,8 @@ class Run:
     async def _answer(self) -> None:
         """Have all lines answered that are not yet; those that are left when it is to stop, by why that is."""
         batch, means = self._batch, self._means
-        answering = Answering(means.inside, batch.endpoint, self._caller, batch.expires_at)
-        window, book = Window(answering.answer), Ledger(batch, self._claim, means.storage)
+        self._answering = Answering(means.inside, batch.endpoint, self._caller, batch.expires_at)
+        window, book = Window(self._answering.answer), Ledger(batch, self._claim, means.storage)
         try:
             async with aclosing(self._lines(batch.offset)) as lines:
                 async for line in lines:
@@ -150,13 +155,13 @@ class Run:
                     while window.full or (self._stopped and window):
                         await self._take(window, book)
                     if self._stopped:
-                        book.add(line, not_run(line.data, self._stopped))
+                        self._leave(line, book)
                         await self._commit(book)
                     else:
                         window.add(line)
             while window:
                 await self._take(window, book)
-            await book.commit(stopped=self._stopped)
+            await book.commit(stopped=self._left)
         finally:
             await window.close()
 
@@ -166,25 +171,38 @@ class Run:
             window.leave()
         if await window.wait(_LOOK):
             line, answered = window.take()
-            book.add(line, answered or not_run(line.data, self._stopped))
+            if answered:
+                book.add(line, answered)
+            else:
+                self._leave(line, book)
         await self._commit(book)
+
+    def _leave(self, line: Line, book: Ledger) -> None:
+        self._left = self._stopped
+        book.add(line, not_run(line.data, self._left))
 
     async def _commit(self, book: Ledger) -> None:
         if book.due:
-            await book.commit(stopped=self._stopped)
+            await book.commit(stopped=self._left)
         await asyncio.sleep(0)
 
     async def _finish(self) -> Status:
         """Put the parts together, and end."""
-        if self._stopped != CANCELLED:
-            self._heard(await self._claim.change(moved("finalizing"), expected=["in_progress"]))
-        end = _ENDS[self._stopped]
+        self._answering = None
+        self._heard(await self._claim.change(moved("finalizing"), expected=["in_progress"]))
         parts = await self._claim.parts()
         made = {
             "output_file_id": await self._made(parts, ledger.OUTPUT),
             "error_file_id": await self._made(parts, ledger.ERRORS),
         }
-        return await self._claim.change({name: file_id for name, file_id in made.items() if file_id} | moved(end))
+        return await self._claim.change(
+            {name: file_id for name, file_id in made.items() if file_id} | moved(self._end())
+        )
+
+    def _end(self) -> Status:
+        if self._stopped == CANCELLED:
+            return "cancelled"
+        return "expired" if self._left else "completed"
 
     async def _made(self, parts: list[str], kind: str) -> str | None:
         """Make the file of one kind of answers, of the same id whenever it is made; None if there are none."""

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +22,7 @@ from infinity_pool.broker.errors import Unavailable
 
 _LOOK = 0.5  # s between two looks for batches
 _SWEEP = 60.0  # s between two looks for what is to be removed
+_TURN = 60.0  # s after which a batch makes room for one of another key, or for any if it gets nowhere
 _AGAIN = 5.0  # s after which what broke is tried again
 _CONNECTIONS = 16
 
@@ -32,7 +35,7 @@ class Runner:
     def __init__(self, app: web.Application, root: str) -> None:
         self._app = app
         self.storage = Storage(root)
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs: dict[asyncio.Task[None], _Hand] = {}
         self._trouble = Backoff()
         self._swept = 0.0
 
@@ -74,24 +77,35 @@ class Runner:
 
     async def _take_some(self) -> None:
         room = self._app[SETTINGS].batches_at_once - len(self._runs)
-        if room <= 0:
-            return
-        for one in (await batches.unclaimed(self.redis))[:room]:
-            claim = Claim(self.redis, one)
-            if await claim.take():
-                run = asyncio.create_task(self._run(claim), name=f"infinity {one.id}")
-                self._runs.add(run)
-                run.add_done_callback(self._ended)
+        waiting, run = await batches.turns(self.redis)
+        if waiting and not room:
+            await self._make_room(waiting[0].owner, run)
+        for one in waiting[:room]:
+            hand = _Hand(Claim(self.redis, one))
+            if await hand.claim.take():
+                task = asyncio.create_task(self._run(hand), name=f"infinity {one.id}")
+                self._runs[task] = hand
+                task.add_done_callback(self._ended)
         self._app[METRICS].runs_batches(len(self._runs))
 
-    def _ended(self, run: asyncio.Task[None]) -> None:
-        self._runs.discard(run)
+    async def _make_room(self, owner: str, run: Counter[str]) -> None:
+        """Leave a batch that has had its turn, for one of an owner who has fewer that are run, or for any."""
+        for task, hand in self._runs.items():
+            others = run[hand.claim.one.owner] > run[owner]
+            if time.monotonic() > hand.since + _TURN and (others or (hand.run and hand.run.idle > _TURN)):
+                await batches.defer(self.redis, hand.claim.one)
+                task.cancel()
+                return
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._runs.pop(task)
         self._app[METRICS].runs_batches(len(self._runs))
 
-    async def _run(self, claim: Claim) -> None:
+    async def _run(self, hand: "_Hand") -> None:
         """Run a batch, and leave it as it should be found, whatever happens."""
+        claim = hand.claim
         try:
-            await self._to_its_end(claim)
+            await self._to_its_end(hand)
         except asyncio.CancelledError:
             await claim.leave()
             raise
@@ -108,11 +122,13 @@ class Runner:
             )
             await asyncio.sleep(_AGAIN)
 
-    async def _to_its_end(self, claim: Claim) -> None:
+    async def _to_its_end(self, hand: "_Hand") -> None:
+        claim = hand.claim
         batch = await claim.read()
         if batch is not None and batch.status not in ENDED:
             logger.info("%s of %s is run", batch.id, batch.owner or "a caller without a key")
-            ended = await Run(self._means, claim, batch).run()
+            hand.run = Run(self._means, claim, batch)
+            ended = await hand.run.run()
             self._app[METRICS].batch_ended(ended)
             logger.info("%s is %s", batch.id, ended)
         await self.storage.remove(ledger.folder_of(claim.one.id))
@@ -134,6 +150,15 @@ class Runner:
         else:
             await self.storage.remove(place_of(id))
             await records.remove(self.redis, files.KIND, id, owner)
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A batch that this replica has."""
+
+    claim: Claim
+    run: Run | None = None
+    since: float = field(default_factory=time.monotonic)
 
 
 RUNNER = web.AppKey("runner", Runner)

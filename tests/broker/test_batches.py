@@ -39,7 +39,7 @@ async def test_one_replica_runs_a_batch(redis: Redis) -> None:
     assert await claim.change({"completed": 3}, ["output/1"]) == "validating"
     assert await claim.read() == dataclasses.replace(batch, completed=3)
     await claim.leave()
-    assert await batches.unclaimed(redis) == [claim.one]
+    assert await batches.turns(redis) == ([claim.one], {})
 
 
 async def test_who_lost_a_batch_changes_nothing_of_it(redis: Redis) -> None:
@@ -82,9 +82,12 @@ async def test_states_change_only_from_those_expected(redis: Redis) -> None:
 
 async def test_keys_take_turns(redis: Redis) -> None:
     made = [await added(redis, owner) for owner in ("a", "a", "a", "b", "")]
-    assert [one.id for one in await batches.unclaimed(redis)] == [made[place].id for place in (0, 3, 4, 1, 2)]
+    assert [one.id for one in (await batches.turns(redis))[0]] == [made[place].id for place in (0, 3, 4, 1, 2)]
     await claimed(redis, made[0])
-    assert [one.id for one in await batches.unclaimed(redis)] == [made[place].id for place in (3, 4, 1, 2)]
+    free, run = await batches.turns(redis)
+    assert ([one.id for one in free], run) == ([made[place].id for place in (3, 4, 1, 2)], {"a": 1})
+    await batches.defer(redis, Waiting(made[3].id, "b"))
+    assert [one.id for one in (await batches.turns(redis))[0]] == [made[place].id for place in (4, 3, 1, 2)]
     assert await batches.uses(redis, "file-b") == made[3].id
     await batches.close(redis, Waiting(made[3].id, "b"))
     assert await batches.uses(redis, "file-b") is None
