@@ -191,7 +191,7 @@ async def test_jina_s_number_formats(ask: Ask) -> None:
         ("/v1/embeddings", {"input": TEXTS, "late_chunking": True}, 400, "late_chunking"),
         ("/v1/embeddings", {"input": TEXTS, "return_multivector": True}, 400, "model"),
         ("/v1/embeddings", {"input": TEXTS, "embedding_type": ["float", "binary"]}, 400, "embedding_type"),
-        ("/v1/embeddings", {"input": TEXTS, "encoding_type": "hex"}, 400, "embedding_type"),
+        ("/v1/embeddings", {"input": TEXTS, "encoding_type": "hex"}, 400, "encoding_type"),
         ("/v1/embeddings", {"input": [{"text": "a"}, {"pdf": "b"}]}, 400, "input[1]"),
         ("/v1/embeddings", {"input": [{"text": "a"}, {"image": IMAGE}]}, 400, "modality"),
         ("/v1/embeddings", {"model": "clip", "input": ["a", {"image": "data:,x"}]}, 422, "input[1]"),
