@@ -14,6 +14,7 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers.files.content import RANGES
 from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Process, _until_ready
+from tests.prepared import prepared
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
 from tests.tiny_towers import png, save_clip
 
@@ -39,8 +40,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, idle_api: Api, queue_url: s
 
 
 def _worker(name: str, folder: Path, queue_url: str) -> Process:
-    options = ["--model", str(folder), "--served-model-name", name, "--engine", "torch", "--batch-tokens", "512"]
-    return Process("worker", *options, "--preprocess-workers", "0", "--redis-url", queue_url)
+    options = ["--served-model-name", name, "--batch-tokens", "512", "--redis-url", queue_url]
+    return Process("worker", *prepared(folder), *options)
 
 
 @pytest.fixture

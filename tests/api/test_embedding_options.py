@@ -19,6 +19,7 @@ from infinity_pool.broker.messages import Array
 from infinity_pool.workers.files.content import RANGES
 from infinity_pool.workers.interface import Engine, Family
 from tests.api.conftest import PATIENCE, Api, Process, _until_ready
+from tests.prepared import prepared
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
 from tests.workers.conftest import embed, load_here
 
@@ -43,9 +44,8 @@ def here(folder: Path) -> tuple[Family, Engine]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, here: tuple[Family, Engine], idle_api: Api, queue_url: str) -> Iterator[Api]:
-    options = ["--model", str(folder), "--served-model-name", MODEL, "--engine", "torch", "--redis-url", queue_url]
-    cache = ["--cache-dir", str(folder / "cache"), "--preprocess-workers", "0", "--batch-tokens", "512"]
-    worker = Process("worker", *options, *cache, "--embedding-dtype", "float16")
+    options = ["--served-model-name", MODEL, "--redis-url", queue_url, "--batch-tokens", "512"]
+    worker = Process("worker", *prepared(folder), *options, "--embedding-dtype", "float16")
     asyncio.run(_until_ready(idle_api.url, MODEL, 4 * PATIENCE))  # a first start imports, describes and measures
     yield idle_api
     worker.stop()

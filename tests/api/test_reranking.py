@@ -17,6 +17,7 @@ from infinity_pool.broker.errors import InvalidInput
 from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Process, _until_ready
 from tests.fine_tuned import save_classifier, save_reranker, transformers
+from tests.prepared import prepared
 
 QUERY = "what is the capital of France"
 PARIS = "Paris is the capital of France"
@@ -38,9 +39,8 @@ def served(folders: dict[str, Path], idle_api: Api, worker: Process, queue_url: 
     """An API with a worker of each model, and with model `m`, which makes vectors of nothing."""
     workers = []
     for name, folder in folders.items():
-        options = ["--model", str(folder), "--served-model-name", name, "--engine", "torch"]
-        more = ["--preprocess-workers", "0", "--batch-tokens", "512", "--redis-url", queue_url]
-        workers.append(Process("worker", *options, *more, "--cache-dir", str(folder.parent / "cache")))
+        options = ["--served-model-name", name, "--batch-tokens", "512", "--redis-url", queue_url]
+        workers.append(Process("worker", *prepared(folder), *options))
     for name in ("m", *folders):
         asyncio.run(_until_ready(idle_api.url, name, 4 * PATIENCE))  # a first start imports, describes and measures
     yield idle_api

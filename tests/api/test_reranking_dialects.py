@@ -9,6 +9,7 @@ import pytest
 
 from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Process, _until_ready
+from tests.prepared import prepared
 from tests.tiny_models import save_scorer
 
 Ask = Callable[..., Any]
@@ -21,8 +22,8 @@ OBJECTS = [{"text": text, "title": f"title of {text}", "pages": 3} for text in T
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, idle_api: Api, queue_url: str) -> Iterator[Api]:
     folder = save_scorer("bert", tmp_path_factory.mktemp("scorer"))
-    options = ["--model", str(folder), "--served-model-name", "ranker", "--engine", "torch", "--batch-tokens", "512"]
-    process = Process("worker", *options, "--preprocess-workers", "0", "--redis-url", queue_url)
+    options = ["--served-model-name", "ranker", "--batch-tokens", "512", "--redis-url", queue_url]
+    process = Process("worker", *prepared(folder), *options)
     asyncio.run(_until_ready(idle_api.url, "ranker", 4 * PATIENCE))
     yield idle_api
     process.stop()

@@ -17,6 +17,7 @@ from infinity_pool.broker.presence import beat
 from infinity_pool.workers.interface import Engine, Family
 from tests.api import conformity
 from tests.api.conftest import PATIENCE, Api, Held, Process, _until_ready
+from tests.prepared import prepared
 from tests.tiny_late_interaction import DIM, save_bge_m3, save_pylate
 from tests.workers.conftest import load_here, run
 
@@ -40,12 +41,10 @@ def here(folders: dict[str, Path]) -> Loaded:
 @pytest.fixture(scope="module")
 def served(folders: dict[str, Path], here: Loaded, idle_api: Api, worker: Process, queue_url: str) -> Iterator[Api]:
     """An API with a worker of each model, and with model `m`, which makes vectors of nothing."""
-    cache = str(folders["bge"].parent / "cache")
     workers = []
     for name, folder in folders.items():
-        options = ["--model", str(folder), "--served-model-name", name, "--engine", "torch", "--cache-dir", cache]
-        more = ["--preprocess-workers", "0", "--batch-tokens", "512", "--redis-url", queue_url]
-        workers.append(Process("worker", *options, *more))
+        options = ["--served-model-name", name, "--batch-tokens", "512", "--redis-url", queue_url]
+        workers.append(Process("worker", *prepared(folder), *options))
     for name in ("m", *folders):
         asyncio.run(_until_ready(idle_api.url, name, 4 * PATIENCE))  # a first start imports, describes and measures
     yield idle_api

@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family
-from infinity_pool.workers.models import build
+from infinity_pool.workers.models import build, loading
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.detect import detect
 from infinity_pool.workers.models.loading import LoadedModel, load_model
@@ -33,6 +34,21 @@ def ignore_progress(stage: str, part: float | None) -> None:
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A cache for the whole session, so that MiniLM is exported once."""
     return str(tmp_path_factory.mktemp("cache"))
+
+
+@contextmanager
+def making_here() -> Iterator[None]:
+    """Make what is made of a model in this process, which has torch: another takes seconds to import it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "run_in_child", lambda function, *args, progress: function(*args, progress))
+        yield
+
+
+@pytest.fixture
+def made_here() -> Iterator[None]:
+    """What is made of a model is made in this process."""
+    with making_here():
+        yield
 
 
 @pytest.fixture(scope="session", params=["torch", "onnx"])

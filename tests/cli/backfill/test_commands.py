@@ -17,6 +17,7 @@ from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.errors import ModelNotFound
 from tests.cli.backfill.conftest import MODEL, Run
 from tests.cli.conftest import Running
+from tests.prepared import prepared
 from tests.tiny_models import save_scorer
 from tests.workers.conftest import MINILM
 
@@ -101,10 +102,9 @@ def scorers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A queue with a reranker and a classifier of three labels, whose scores say nothing."""
     root = tmp_path_factory.mktemp("scorers")
     folders = {name: save_scorer("bert", root / name, labels=n) for name, n in (("reranker", 1), ("classifier", 3))}
-    light = ("--preprocess-workers", "0", "--batch-tokens", "256")
     with EmbeddedServer.start() as server:
         started = [
-            Running("worker", "--model", str(folder), "--engine", "torch", "--redis-url", server.url, *light)
+            Running("worker", *prepared(folder), "--redis-url", server.url, "--batch-tokens", "256")
             for folder in folders.values()
         ]
         for each in started:

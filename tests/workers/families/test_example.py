@@ -30,15 +30,7 @@ def first_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "first_token"
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prepare models in this process, which alone knows of the example."""
-    monkeypatch.setattr(
-        "infinity_pool.workers.models.loading.run_in_child", lambda function, *args, progress: function(*args, progress)
-    )
-
-
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize("engine", ["torch", "onnx"])
 def test_the_example_gives_the_first_token(first_token: str, engine: str, tmp_path: Path) -> None:
     settings = ModelSettings(model=MINILM, family=first_token, engine=engine, cache_dir=str(tmp_path / "cache"))

@@ -14,7 +14,7 @@ from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_models import pooling, save_modules, save_network
-from tests.workers.conftest import ignore_progress
+from tests.workers.conftest import ignore_progress, making_here
 
 DAMAGES = {"random": bytes(range(255, 0, -1)) * 9, "empty": b"", "list": b"[1]", "object": b"{}"}
 
@@ -28,8 +28,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model, and a cache that holds what `auto` and both engines need of it."""
     folder = tmp_path_factory.mktemp("built")
     model = save_modules(save_network("bert", folder / "tiny"), pooling("mean"), ("Normalize", {}))
-    for engine in ("auto", "onnx"):
-        load(model, folder / "cache", engine)
+    with making_here():
+        for engine in ("auto", "onnx"):
+            load(model, folder / "cache", engine)
     return model, folder / "cache"
 
 
@@ -38,6 +39,7 @@ def tiny(tmp_path: Path) -> Path:
     return save_modules(save_network("bert", tmp_path / "tiny"), pooling("mean"), ("Normalize", {}))
 
 
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize(
     ("place", "engine", "damage"),
     [
@@ -69,6 +71,7 @@ def test_what_is_damaged_is_made_again(
     assert "damaged" not in caplog.text
 
 
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize("damage", ["random", "empty", "list"])
 def test_hashes_that_cannot_be_read_are_made_again(
     built: tuple[Path, Path], damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -105,6 +108,7 @@ def test_a_disk_without_room_is_told_and_not_remembered(tiny: Path, tmp_path: Pa
     assert load(tiny, tmp_path / "cache", "onnx").engine_name == "onnx"
 
 
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_weights_that_are_cut_off_are_named(tiny: Path, tmp_path: Path, engine: str) -> None:
     os.truncate(tiny / "model.safetensors", 1000)
@@ -113,6 +117,7 @@ def test_weights_that_are_cut_off_are_named(tiny: Path, tmp_path: Path, engine: 
         load(tiny, tmp_path / "cache", engine)
 
 
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize("text", ["[]", "[1]", '"mean"'])
 def test_a_pooling_that_is_no_object_is_named(tiny: Path, tmp_path: Path, text: str) -> None:
     (tiny / "1_Pooling" / "config.json").write_text(text)
@@ -121,6 +126,7 @@ def test_a_pooling_that_is_no_object_is_named(tiny: Path, tmp_path: Path, text: 
         load(tiny, tmp_path / "cache", "torch")
 
 
+@pytest.mark.usefixtures("made_here")
 def test_settings_that_are_no_object_are_named(tiny: Path, tmp_path: Path) -> None:
     (tiny / "sentence_bert_config.json").write_text("null")
     load(tiny, tmp_path / "cache", "torch")

@@ -193,6 +193,7 @@ def load(model: Path | str, cache_dir: str, engine: str = "onnx", **more: Any) -
     )
 
 
+@pytest.mark.usefixtures("made_here")
 def test_the_fingerprint_is_of_what_makes_the_vectors(tiny: Path, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     original = load(tiny, cache)
