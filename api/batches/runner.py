@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -38,6 +39,7 @@ class Runner:
         self._runs: dict[asyncio.Task[None], _Hand] = {}
         self._trouble = Backoff()
         self._swept = 0.0
+        self._news = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         settings = self._app[SETTINGS]
@@ -53,6 +55,10 @@ class Runner:
     ) -> None:
         await self.stop()
         await self.redis.aclose()
+
+    def look_soon(self) -> None:
+        """Look for batches at once, as there is a new one."""
+        self._news.set()
 
     async def stop(self, app: web.Application | None = None) -> None:
         """Leave all batches to others, as far as they are put down."""
@@ -73,7 +79,10 @@ class Runner:
                     self._trouble.failed("look for batches", error)
                 else:
                     logger.error("files cannot be looked after now", exc_info=error)
-            await asyncio.sleep(_LOOK)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await self._news.wait()
+            self._news.clear()
 
     async def _take_some(self) -> None:
         room = self._app[SETTINGS].batches_at_once - len(self._runs)
@@ -99,6 +108,7 @@ class Runner:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._runs.pop(task)
+        self._news.set()
         self._app[METRICS].runs_batches(len(self._runs))
 
     async def _run(self, hand: "_Hand") -> None:

@@ -132,6 +132,7 @@ async def create(request: web.Request) -> web.Response:
     except NotFound as error:
         raise NotFound(error.message, param="input_file_id") from None
     await batches.add(runner.redis, batch)
+    runner.look_soon()
     return json_response(_told(batch))
 
 
