@@ -17,12 +17,10 @@ from PIL import Image
 
 from infinity_pool.broker.callers import digest
 from infinity_pool.workers.families.clip import Clip
-from infinity_pool.workers.models import build
-from infinity_pool.workers.models.loading import _find
-from infinity_pool.workers.settings import ModelSettings
 from tests.api.conftest import Api, Process, until
+from tests.prepared import prepared
 from tests.tiny_towers import encoded, png, save_clap, save_clip, sound, tone
-from tests.workers.conftest import ignore_progress, load_here, run
+from tests.workers.conftest import load_here, run
 
 _PATIENCE = 120.0  # s, for two workers to start with torch on a busy machine
 
@@ -48,21 +46,14 @@ def media_api(folder: Path, clap_folder: Path, queue_url: str, start_api: Any, w
     workers: list[Process] = []
     try:
         for name, path in (("c", folder), ("s", clap_folder)):
-            describe_here(path)
-            options = ["--engine", "torch", "--served-model-name", name, "--cache-dir", str(path / ".cache")]
-            options += ["--preprocess-workers", "1" if name == "c" else "0", "--redis-url", queue_url]
-            workers.append(Process("worker", "--model", str(path), *options))
+            options = ["--preprocess-workers", "1" if name == "c" else "0", "--redis-url", queue_url]
+            model = prepared(path, engine="onnx" if name == "c" else "torch")  # none else runs it here
+            workers.append(Process("worker", *model, *options, "--served-model-name", name))
         asyncio.run(_until_served(api, "c", "s", "m"))
         yield api
     finally:
         for process in workers:
             process.stop()
-
-
-def describe_here(folder: Path) -> None:
-    """Have a worker find what it would make in a process of its own, which takes seconds longer."""
-    found = _find(ModelSettings(model=str(folder), engine="torch", cache_dir=str(folder / ".cache")), ignore_progress)
-    build.build(found.files, found.family_name, "torch", "cpu", "auto", ignore_progress)
 
 
 async def _until_served(api: Api, *models: str) -> None:

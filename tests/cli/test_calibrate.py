@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.prepared import prepared
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
 
 
@@ -16,7 +17,9 @@ def test_ranges_are_written_and_named(tmp_path: Path) -> None:
     folder = save_modules(save_network("bert", tmp_path / "model"), pooling("mean"))
     texts = tmp_path / "texts.txt"
     texts.write_text("hello world\na cat sits on the mat\n")
-    options = ["--model", str(folder), "--engine", "torch", "--device", "cpu", "--cache-dir", str(tmp_path / "cache")]
+
+    prepared(folder)
+    options = ["--model", str(folder), "--engine", "onnx", "--device", "cpu", "--cache-dir", str(tmp_path / "cache")]
 
     ended = calibrate(*options, "--texts", str(texts))
 

@@ -2,7 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.workers.conftest import MINILM
+from tests.prepared import prepared
+from tests.tiny_models import pooling, save_modules, save_network
 
 
 def check(*options: str) -> subprocess.CompletedProcess[str]:
@@ -16,7 +17,11 @@ def row(output: str, *cells: str) -> str:
 
 
 def test_says_what_a_model_is_and_what_runs_it(tmp_path: Path) -> None:
-    ended = check("--model", MINILM, "--dtype", "float16", "--cache-dir", str(tmp_path))
+    folder = save_modules(save_network("bert", tmp_path / "tiny"), pooling("mean"))
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    prepared(folder, engine="torch")
+
+    ended = check("--model", str(folder), "--dtype", "float16", "--cache-dir", str(tmp_path / "cache"))
 
     assert ended.returncode == 0, ended.stderr
     facts = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines()[:6])

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from infinity_pool.workers.models.loading import load_model
 from infinity_pool.workers.settings import ModelSettings
-from tests.workers.conftest import MINILM, embed, ignore_progress
+from tests.prepared import prepared
+from tests.tiny_models import pooling, save_modules, save_network
+from tests.workers.conftest import MINILM, embed, ignore_progress, making_here
 
 TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
 
@@ -14,19 +16,21 @@ def export(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_minilm_quantised(tmp_path: Path) -> None:
+def test_quantised(tmp_path: Path) -> None:
     """AVX2's scheme is right on every processor."""
-    cache = str(tmp_path / "cache")
+    folder, cache = save_modules(save_network("bert", tmp_path / "tiny"), pooling("mean")), str(tmp_path / "cache")
+    prepared(folder, engine="torch")
 
-    ended = export("--model", MINILM, "--out", str(tmp_path / "out"), "--quantize", "avx2", "--cache-dir", cache)
+    ended = export("--model", str(folder), "--out", str(tmp_path / "out"), "--quantize", "avx2", "--cache-dir", cache)
 
     assert ended.returncode == 0, ended.stderr
     assert {"exporting to ONNX", "quantising (avx2)"} <= set(ended.stderr.splitlines())
     assert ended.stdout.startswith(f"{tmp_path / 'out'}: int8, made by ")
-    models = [
-        load_model(ModelSettings(model=model, engine=engine, cache_dir=cache), "cpu", ignore_progress)
-        for model, engine in ((MINILM, "torch"), (str(tmp_path / "out"), "auto"))
-    ]
+    with making_here():
+        models = [
+            load_model(ModelSettings(model=str(model), engine=engine, cache_dir=cache), "cpu", ignore_progress)
+            for model, engine in ((folder, "torch"), (tmp_path / "out", "auto"))
+        ]
     whole, small = (embed(loaded.family, loaded.engine, TEXTS) for loaded in models)
     assert (models[1].engine_name, models[1].engine.dtype) == ("onnx", "int8")
     assert (whole * small).sum(1).min() > 0.98
