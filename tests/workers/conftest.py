@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,9 @@ def ignore_progress(stage: str, part: float | None) -> None:
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cache for the whole session, so that MiniLM is exported once."""
-    return str(tmp_path_factory.mktemp("cache"))
+    """A cache for the whole session, and for all processes of it, so that MiniLM is exported once."""
+    root = tmp_path_factory.getbasetemp()
+    return str((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cache")
 
 
 @contextmanager
@@ -54,7 +56,9 @@ def made_here() -> Iterator[None]:
 @pytest.fixture(scope="session", params=["torch", "onnx"])
 def minilm(request: pytest.FixtureRequest, cache_dir: str) -> LoadedModel:
     """MiniLM on each engine."""
-    return load_model(ModelSettings(model=MINILM, engine=request.param, cache_dir=cache_dir), "cpu", ignore_progress)
+    settings = ModelSettings(model=MINILM, engine=request.param, cache_dir=cache_dir)
+    with making_here():
+        return load_model(settings, "cpu", ignore_progress)
 
 
 def prepare_here(folder: Path, engine: str = "torch", dtype: str = "auto", **settings: Any) -> build.Found:
