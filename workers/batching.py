@@ -95,8 +95,8 @@ class Batcher(Generic[T]):
     """
     Forms batches: the oldest item and its nearest in length, all of one head, online before bulk.
 
-    The oldest item always goes, so that none starves for its length. What an online batch leaves of a short one, bulk
-    fills.
+    The oldest item always goes, so that none starves for its length. Bulk items never fill up an online batch: they
+    would make it longer for those who wait for it.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -129,29 +129,12 @@ class Batcher(Generic[T]):
         most = {lane: self.budget.short if lane in short else self.budget.tokens for lane in LANES}
         lane = self._next_lane(most["bulk"])
         key = min((key for key in self._lines if key[0] == lane), key=lambda key: self._lines[key].oldest().number)
-        entries = self._cut(key, self._around_oldest(self._lines[key], most[lane]))
-        riders = self._riders(key, entries) if lane == "online" else []
-        self._account(lane, entries, riders)
-        return [entry.value for entry in riders + entries]
-
-    def _cut(self, key: tuple[Lane, Hashable], bounds: tuple[int, int]) -> list[Entry[T]]:
-        entries = self._lines[key].take(*bounds)
-        if not self._lines[key].sorted:
+        line = self._lines[key]
+        entries = line.take(*self._around_oldest(line, most[lane]))
+        if not line.sorted:
             del self._lines[key]
-        return entries
-
-    def _riders(self, key: tuple[Lane, Hashable], entries: list[Entry[T]]) -> list[Entry[T]]:
-        """
-        Give bulk items of like length that fill up an online batch.
-
-        A batch of one costs nearly what one of five does, so without them a lone caller takes a fifth of the device.
-        """
-        bulk: tuple[Lane, Hashable] = ("bulk", key[1])
-        if bulk not in self._lines:
-            return []
-        line = self._lines[bulk].sorted
-        place = bisect_left(line, entries[-1])
-        return self._cut(bulk, self._grow(line, (place, place), entries, self.budget.short))
+        self._account(lane, entries)
+        return [entry.value for entry in entries]
 
     def _next_lane(self, bulk_batch: int) -> Lane:
         lanes = {lane for lane, _ in self._lines}
@@ -159,37 +142,28 @@ class Batcher(Generic[T]):
             return lanes.pop()
         return "bulk" if self._owed >= bulk_batch else "online"
 
-    def _account(self, lane: Lane, entries: list[Entry[T]], riders: list[Entry[T]]) -> None:
-        ridden = sum(entry.length for entry in riders)
+    def _account(self, lane: Lane, entries: list[Entry[T]]) -> None:
         real = sum(entry.length for entry in entries)
         self._tokens[lane] -= real
-        self._tokens["bulk"] -= ridden
         cost = self.budget.cost(len(entries), real, entries[-1].length) + self.budget.overhead
-        contested = self._tokens["bulk"] or ridden or lane == "bulk"
-        if not contested:
-            self._owed = 0.0
-        elif lane == "online":
-            owed = self._owed + cost * BULK_SHARE / (1 - BULK_SHARE) - ridden
-            self._owed = min(max(owed, 0.0), 2.0 * self.budget.tokens)
-        else:
+        if lane == "bulk":
             self._owed = max(0.0, self._owed - cost)
+        elif self._tokens["bulk"]:
+            self._owed = min(self._owed + cost * BULK_SHARE / (1 - BULK_SHARE), 2.0 * self.budget.tokens)
+        else:
+            self._owed = 0.0
 
     def _around_oldest(self, line: _Line[T], most: int) -> tuple[int, int]:
-        """Give the bounds in a line of the batch around its oldest item."""
-        place = bisect_left(line.sorted, line.oldest())
-        return self._grow(line.sorted, (place, place + 1), [], most)
-
-    def _grow(
-        self, line: list[Entry[T]], bounds: tuple[int, int], others: list[Entry[T]], most: int
-    ) -> tuple[int, int]:
-        """Widen bounds in a sorted line to the items nearest in length to those in them and to `others`."""
-        (low, high), chosen = bounds, [*others, *line[slice(*bounds)]]
-        near, count = chosen[-1].length, len(chosen)
-        real, longest = sum(entry.length for entry in chosen), near
-        while low > 0 or high < len(line):
-            shorter = near - line[low - 1].length if low > 0 else math.inf
-            longer = line[high].length - near if high < len(line) else math.inf
-            length = line[low - 1].length if shorter <= longer else line[high].length
+        """Give the bounds in a line of the batch around its oldest item: its nearest in length that fit."""
+        items = line.sorted
+        low = bisect_left(items, line.oldest())
+        high = low + 1
+        near = real = longest = items[low].length
+        count = 1
+        while low > 0 or high < len(items):
+            shorter = near - items[low - 1].length if low > 0 else math.inf
+            longer = items[high].length - near if high < len(items) else math.inf
+            length = items[low - 1].length if shorter <= longer else items[high].length
             count, real, longest = count + 1, real + length, max(longest, length)
             if not self._fits(longest * count, real, most):
                 break
