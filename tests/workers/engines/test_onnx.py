@@ -158,6 +158,7 @@ def test_a_file_is_named_for_this_engine_only() -> None:
         ModelSettings(model="m", engine="torch", onnx_file="model_O3.onnx").check()
 
 
+@pytest.mark.usefixtures("made_here")
 def test_minilm_in_int8(cache_dir: str) -> None:
     whole, small = (
         load_model(ModelSettings(model=MINILM, engine="onnx", dtype=dtype, cache_dir=cache_dir), "cpu", ignore_progress)

@@ -45,6 +45,7 @@ def test_equals_torch(save: Callable[[Path], Path], tmp_path: Path) -> None:
     np.testing.assert_allclose(given, wanted, atol=1e-5)
 
 
+@pytest.mark.usefixtures("made_here")
 def test_a_folder_of_graphs_alone_is_served_by_its_own_and_int8_is_made_of_them(tmp_path: Path) -> None:
     source = save_clip(tmp_path / "source")
     wanted = vectors(*load_here(source))

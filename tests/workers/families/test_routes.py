@@ -52,6 +52,7 @@ def test_each_side_is_theirs(loaded: tuple[Path, Family, Engine]) -> None:
     np.testing.assert_allclose(sparse(family, engine, WORDS), np.asarray(model.encode(WORDS, **dense)), atol=1e-5)
 
 
+@pytest.mark.usefixtures("made_here")
 def test_its_weights_are_part_of_what_it_is(tmp_path: Path) -> None:
     folder = save(tmp_path)
 

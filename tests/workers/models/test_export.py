@@ -14,7 +14,7 @@ from infinity_pool.workers.models.loading import LoadedModel, load_model
 from infinity_pool.workers.networks.with_optimum import why_not
 from infinity_pool.workers.settings import ModelSettings
 from tests.tiny_models import WIDTH, pooling, save_modules, save_network
-from tests.workers.conftest import embed, ignore_progress
+from tests.workers.conftest import embed, ignore_progress, making_here
 
 TEXTS = ["hello world", "What is the capital of France?", "the quick brown fox " * 20]
 
@@ -32,9 +32,11 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> ModelSettings:
 
 @pytest.fixture(scope="module")
 def source(settings: ModelSettings) -> LoadedModel:
-    return load_model(replace(settings, engine="torch"), "cpu", ignore_progress)
+    with making_here():
+        return load_model(replace(settings, engine="torch"), "cpu", ignore_progress)
 
 
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize(
     ("level", "processor", "dtype", "cosine"),
     [
