@@ -106,9 +106,10 @@ class Consumer:
             return []
         return self._deliveries(lane, *reply, orphan=False)
 
-    async def dead(self, lane: Lane, alive: Collection[str]) -> list[str]:
-        """Name a lane's consumers that are not among the living."""
-        return [name for name in await self._consumers(lane) if name not in alive]
+    async def dead(self, lane: Lane) -> list[str]:
+        """Name a lane's consumers that have no heartbeat; the server looks, as all workers ask twice a second."""
+        names = await scripts.run(self._redis, "dead", [self._streams[lane]], [keys.GROUP, keys.worker(self.model, "")])
+        return [name.decode() for name in names]
 
     async def reap(self, lane: Lane, consumer: str, most: int = 64) -> list[Delivery]:
         """Take over up to `most` jobs of a consumer whose heartbeat is gone; remove it once it holds none."""
@@ -191,13 +192,6 @@ class Consumer:
             reader, "XREADGROUP", "GROUP", keys.GROUP, self.id, "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", stream, ">"
         )
         return entries_of(reply)
-
-    async def _consumers(self, lane: Lane) -> list[str]:
-        try:
-            rows = await self._redis.xinfo_consumers(self._streams[lane], keys.GROUP)
-        except ResponseError:  # no stream yet, or no group: nobody held anything
-            return []
-        return [row["name"].decode() for row in rows]
 
     def _deliveries(self, lane: Lane, now_ms: int, entries: list[Entry], *, orphan: bool) -> list[Delivery]:
         return [self._delivery(lane, entry, now_ms, orphan=orphan) for entry in entries if entry and entry[1]]

@@ -12,7 +12,7 @@ from infinity_pool.broker import keys
 from infinity_pool.broker.connection import Backoff, connect, end, identify, is_outage
 from infinity_pool.broker.consumer import Consumer, Delivery
 from infinity_pool.broker.messages import LANES, Lane
-from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, is_heard, read_model
+from infinity_pool.broker.presence import EXPIRY, HEARTBEAT, is_heard
 from infinity_pool.workers.holdings import Holdings
 
 Accept = Callable[[list[Delivery]], Awaitable[None]]
@@ -81,8 +81,7 @@ class Intake:
         await self._notice_trouble()
         if time.monotonic() - self._calm_since < 2 * EXPIRY:
             return
-        status = await read_model(self._redis, self._consumer.model)
-        for name in await self._consumer.dead(lane, [self._consumer.id, *(worker.id for worker in status.workers)]):
+        for name in await self._consumer.dead(lane):
             if taken := await self._consumer.reap(lane, name):
                 logger.warning("took over %d jobs of worker %s, which is dead", len(taken), name)
                 await self._hand_over(taken)

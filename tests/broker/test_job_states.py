@@ -62,7 +62,7 @@ class Queue(RuleBasedStateMachine):
         self.count += 1
         name = f"w{self.count}"
         self.consumers[name], self.held[name] = Consumer(self.url, "m", name), []
-        self.run(beat(self.redis, WorkerInfo(id=name, model="m", state="ready")))
+        self.run(beat(self.redis, WorkerInfo(id=name, model="m", state="ready"), expiry=60.0))
         self.run(self.consumers[name].join())
         return name
 
@@ -137,7 +137,7 @@ class Queue(RuleBasedStateMachine):
         self.reap_as(self.pick(data), lane, most)
 
     def reap_as(self, name: str, lane: Lane, most: int) -> None:
-        for dead in self.run(self.consumers[name].dead(lane, list(self.consumers))):
+        for dead in self.run(self.consumers[name].dead(lane)):
             found = self.run(self.consumers[name].reap(lane, dead, most))
             assert all(one.orphan for one in found)
             self.held[name] += found
