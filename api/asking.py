@@ -26,6 +26,9 @@ from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 
 _LOOK = 0.25  # s between two looks whether a model that loads is ready
 
+TOKENS = web.RequestKey("tokens", int)
+"""What a request has had run."""
+
 
 class Asked:
     """A request in hand; its time begins when this is made."""
@@ -150,7 +153,9 @@ class Asked:
             return self._client.submit(model, task, items, options=options, lane=lane, timeout=left, **about)
 
         with naming_items(param), self._hiding_others(model):
-            return await self._request.app[TENANTS].run(self._caller, model, task, cost, work)
+            result = await self._request.app[TENANTS].run(self._caller, model, task, cost, work)
+        self._request[TOKENS] = self._request.get(TOKENS, 0) + result.tokens
+        return result
 
     @contextmanager
     def _hiding_others(self, model: str) -> Iterator[None]:

@@ -52,7 +52,11 @@ class Batch:
     total: int = 0
     completed: int = 0
     failed: int = 0
+    tokens: int = 0
+    """What the completed ones had run."""
     offset: int = 0
+    broken: int = 0
+    """How often it came to an end that nobody knows the reason of."""
     stopped: str = ""
     """Why the rest of the requests was not run: an error's code."""
     output_file_id: str | None = None
@@ -196,6 +200,13 @@ class Claim:
         if not status:
             raise ClaimLost(self.one.id)
         return status
+
+    async def broke(self) -> int:
+        """Count that the work on the batch broke; gives how often it has. Raises ClaimLost."""
+        batch = await self.read()
+        times = batch.broken + 1 if batch else 0
+        await self.change({"broken": times})
+        return times
 
     async def parts(self) -> list[str]:
         """Name the parts that were added, in order."""

@@ -11,6 +11,7 @@ from infinity_pool.broker import records
 from infinity_pool.broker.records import Record
 
 KIND = "files"
+_UPLOAD = 86_400  # s
 Purpose = Literal["batch", "batch_output"]
 
 
@@ -35,6 +36,11 @@ def new_id() -> str:
 async def add(redis: Redis, file: StoredFile) -> None:
     """Put down a file whose bytes are there."""
     await records.add(redis, KIND, Record(file.id, asdict(file)), file.owner, file.expires_at)
+
+
+async def expect(redis: Redis, id: str) -> None:
+    """Have the bytes of a file that is about to come removed in a day, unless it is put down by then."""
+    await records.expect(redis, id, int(time.time()) + _UPLOAD)
 
 
 async def get(redis: Redis, id: str) -> StoredFile | None:

@@ -25,7 +25,7 @@ NOBODY = "-"
 
 _GRACE = 86_400  # s after which Redis drops what nobody removed
 _LONG = 400 * 86_400  # s by which a list outlives what was added to it last
-_DUE = 100  # removed at once
+_DUE = 100  # named at once
 
 
 class Record(NamedTuple):
@@ -99,6 +99,14 @@ async def remove(redis: Redis, kind: str, id: str, owner: str) -> None:
         for each in (owner or NOBODY, ALL):
             put(pipe, "ZREM", keys.kept(kind, each), id)
         put(pipe, "ZREM", keys.expiring(), id)
+        await pipe.execute()
+
+
+async def expect(redis: Redis, id: str, by: int) -> None:
+    """Have all that is kept of an id removed at a time, unless it is put down by then, with a time of its own."""
+    async with redis.pipeline(transaction=True) as pipe:
+        put(pipe, "ZADD", keys.expiring(), by, id)
+        put(pipe, "EXPIREAT", keys.expiring(), by + _LONG)
         await pipe.execute()
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from infinity_pool.api.asking import TOKENS
 from infinity_pool.api.batches.inside import Inside, answer, told
 from infinity_pool.api.deadline import TIMEOUT_HEADER
 from infinity_pool.api.reading import LANE_HEADER
@@ -33,6 +34,7 @@ class Answered(NamedTuple):
 
     data: bytes
     ok: bool
+    tokens: int = 0
 
 
 class Answering:
@@ -49,14 +51,14 @@ class Answering:
     async def answer(self, data: bytes) -> Answered:
         """Answer a line, however often that must be tried."""
         line = orjson.loads(data)
-        body, request_id = orjson.dumps(line["body"]), uuid.uuid4().hex
+        asked, request_id = orjson.dumps(line["body"]), uuid.uuid4().hex
         for tries in itertools.count(1):
             await self._pause()
-            request = await self._inside.request(self._endpoint, body, self._caller(), self._headers())
+            request = await self._inside.request(self._endpoint, asked, self._caller(), self._headers())
             try:
                 body = await answer(request)
                 self.answered_at = time.monotonic()
-                return _line(line, 200, request_id, body)
+                return _line(line, 200, request_id, body)._replace(tokens=request.get(TOKENS, 0))
             except Exception as error:  # noqa: BLE001 # every error is answered, as at the door
                 if not _passes(error, tries):
                     status, body = await told(request, error, request_id)

@@ -10,6 +10,8 @@ from infinity_pool.broker.batches import Batch, Claim
 _MOST_BYTES = 8 * 2**20  # that are not put down yet
 _LONGEST = 1.0  # s
 
+_COUNTS = ("offset", "completed", "failed", "tokens")
+
 OUTPUT, ERRORS = "output", "errors"
 
 
@@ -24,7 +26,7 @@ class Ledger:
         self._id = batch.id
         self._claim = claim
         self._storage = storage
-        self._counts = {"offset": batch.offset, "completed": batch.completed, "failed": batch.failed}
+        self._counts: dict[str, int] = {name: getattr(batch, name) for name in _COUNTS}
         self._number = 0
         self._begin()
 
@@ -39,6 +41,7 @@ class Ledger:
         self._bytes += len(answered.data)
         self._counts["completed" if answered.ok else "failed"] += 1
         self._counts["offset"] = line.end
+        self._counts["tokens"] += answered.tokens
 
     @property
     def due(self) -> bool:

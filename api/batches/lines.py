@@ -36,6 +36,14 @@ async def read_line(data: bytes) -> Request:
     return validated(Request, fields)
 
 
+def body_of(fields: dict[str, Any]) -> bytes:
+    """Give the body of a request; raises InvalidInput for one that is read, but cannot be written."""
+    try:
+        return orjson.dumps(fields)
+    except orjson.JSONEncodeError as error:
+        raise InvalidInput("body: is nested too deeply", param="body") from error
+
+
 class Checker:
     """Looks at all lines before the first is run; `errors` is what is wrong, up to MOST_ERRORS of it."""
 
@@ -65,7 +73,7 @@ class Checker:
             return
         try:
             self._check(request := await read_line(data))
-            self._check_model((await parse(orjson.dumps(request.body), self._kind)).model)
+            self._check_model((await parse(body_of(request.body), self._kind)).model)
         except InvalidInput as error:
             self.refuse("invalid_request", str(error), error.param)
 

@@ -208,7 +208,10 @@ class Run:
         """Make the file of one kind of answers, of the same id whenever it is made; None if there are none."""
         batch, now = self._batch, int(time.time())
         file_id = f"file-{batch.id.removeprefix('batch_')}-{kind}"
-        size = await ledger.joined(self._means.storage, batch, parts, kind, place_of(file_id))
+        try:
+            size = await ledger.joined(self._means.storage, batch, parts, kind, place_of(file_id))
+        except FileNotFoundError as error:
+            raise Failed(_error("not_found", "what was answered is gone")) from error
         if not size:
             return None
         kept = batch.output_seconds or int(self._means.settings.files_days * 86_400)

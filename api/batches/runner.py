@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from aiohttp import web
+from redis.exceptions import RedisError
 
 from infinity_pool.api.batches import ledger
 from infinity_pool.api.batches.inside import Inside
@@ -17,14 +18,16 @@ from infinity_pool.api.batches.run import Means, Run
 from infinity_pool.api.batches.storage import Storage, place_of
 from infinity_pool.api.keys import METRICS, SETTINGS, TENANTS
 from infinity_pool.broker import batches, files, records
-from infinity_pool.broker.batches import ENDED, Claim, ClaimLost, Waiting
+from infinity_pool.broker.batches import ENDED, Claim, ClaimLost, Waiting, moved
 from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import Unavailable
 
 _LOOK = 0.5  # s between two looks for batches
 _SWEEP = 60.0  # s between two looks for what is to be removed
 _TURN = 60.0  # s after which a batch makes room for one of another key, or for any if it gets nowhere
-_AGAIN = 5.0  # s after which what broke is tried again
+_MOST_BROKEN = 3
+_BROKEN = "this batch broke the server that ran it, whose log knows more"
+_LATER = 3600  # s after which what cannot be removed yet is looked at again
 _CONNECTIONS = 16
 
 logger = logging.getLogger(__name__)
@@ -121,16 +124,23 @@ class Runner:
             raise
         except ClaimLost:
             logger.info("%s is run by another replica, or gone", claim.one.id)
-        except Exception as error:
-            known = is_outage(error) or isinstance(error, Unavailable)
-            logger.log(
-                logging.WARNING if known else logging.ERROR,
-                "%s stopped, and goes on in a moment: %s",
-                claim.one.id,
-                error,
-                exc_info=None if known else error,
-            )
-            await asyncio.sleep(_AGAIN)
+        except Exception as error:  # noqa: BLE001 # it is logged there
+            await self._broke(hand, error)
+
+    async def _broke(self, hand: "_Hand", error: Exception) -> None:
+        """
+        Have a batch tried again behind all others, when its claim, which is kept so long, expires.
+
+        One that nobody knows why it broke so often has failed: it must not be in the way of others for ever.
+        """
+        known = is_outage(error) or isinstance(error, Unavailable)
+        told, level = "%s stopped, and goes on in a moment: %s", logging.WARNING if known else logging.ERROR
+        logger.log(level, told, hand.claim.one.id, error, exc_info=None if known else error)
+        with suppress(ClaimLost, RedisError, OSError, TimeoutError):
+            await batches.defer(self.redis, hand.claim.one)
+            if not known and await hand.claim.broke() >= _MOST_BROKEN:
+                fault = {"code": "server_error", "line": None, "message": _BROKEN, "param": None}
+                await hand.claim.change({**moved("failed"), "errors": [fault]})
 
     async def _to_its_end(self, hand: "_Hand") -> None:
         claim = hand.claim
@@ -149,12 +159,21 @@ class Runner:
         if time.monotonic() < self._swept:
             return
         self._swept = time.monotonic() + _SWEEP
-        for each in await records.due(self.redis):
-            found = await records.get(self.redis, each)
-            await self._remove(each, found.fields["owner"] if found else "")
+        while due := await records.due(self.redis):
+            for each in due:
+                try:
+                    await self._remove(each)
+                except Unavailable as error:
+                    logger.warning("%s cannot be removed, and is looked at again in an hour: %s", each, error)
+                    await records.expect(self.redis, each, int(time.time()) + _LATER)
 
-    async def _remove(self, id: str, owner: str) -> None:
-        if id.startswith("batch_"):
+    async def _remove(self, id: str) -> None:
+        found = await records.get(self.redis, id)
+        owner = found.fields["owner"] if found else ""
+        if await batches.uses(self.redis, id):
+            await records.expect(self.redis, id, int(time.time()) + _LATER)
+        elif id.startswith("batch_"):
+            await self.storage.remove(ledger.folder_of(id))
             await batches.close(self.redis, Waiting(id, owner or records.NOBODY))
             await records.remove(self.redis, batches.KIND, id, owner)
         else:

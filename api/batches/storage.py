@@ -1,13 +1,15 @@
 """The bytes of files, in a folder or below a URL that fsspec knows; all that blocks is done in threads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.errors import InvalidInput, Unavailable
+
+T = TypeVar("T")
 
 _BLOCK = 2**20  # bytes read or written at once
 _FILES = "files"
@@ -21,7 +23,11 @@ class Line(NamedTuple):
 
 
 class Storage:
-    """Files by their path below `root`; raises InvalidInput where that is nothing fsspec can use."""
+    """
+    Files by their path below `root`; raises InvalidInput where that is nothing fsspec can use.
+
+    All methods raise Unavailable where the store cannot be written or read now.
+    """
 
     def __init__(self, root: str) -> None:
         import fsspec  # late: without files nobody needs it
@@ -42,19 +48,20 @@ class Storage:
 
     async def put(self, path: str, data: bytes) -> None:
         """Write a file, or over it."""
-        await asyncio.to_thread(self._put, path, data)
+        await _do(self._put, path, data)
 
-    async def write(self, path: str, pieces: AsyncIterable[bytes]) -> int:
-        """Write a file of pieces as they come, and give its size; there is none if that fails."""
+    async def write(self, path: str, pieces: AsyncGenerator[bytes, None]) -> int:
+        """Write a file of pieces as they come, and give its size; there is none if that fails. Closes the pieces."""
         size = 0
-        file = await asyncio.to_thread(self._create, path)
+        file = await _do(self._create, path)
         try:
-            async for piece in pieces:
-                await asyncio.to_thread(file.write, piece)
-                size += len(piece)
-            await asyncio.to_thread(file.close)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    await _do(file.write, piece)
+                    size += len(piece)
+            await _do(file.close)
         except BaseException:
-            await asyncio.to_thread(self._discard, file, path)
+            await _do(self._discard, file, path)
             raise
         return size
 
@@ -64,12 +71,12 @@ class Storage:
 
     async def blocks(self, path: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """Give a file from an offset on, in pieces; raises FileNotFoundError."""
-        file = await asyncio.to_thread(self._open, path, offset)
+        file = await _do(self._open, path, offset)
         try:
-            while block := await asyncio.to_thread(file.read, _BLOCK):
+            while block := await _do(file.read, _BLOCK):
                 yield block
         finally:
-            await asyncio.to_thread(file.close)
+            await _do(file.close)
 
     async def lines(self, path: str, offset: int, longest: int) -> AsyncGenerator[Line, None]:
         """Give a file's lines from an offset on; raises InvalidInput for one over `longest` bytes, at any size."""
@@ -90,12 +97,12 @@ class Storage:
 
     async def exists(self, path: str) -> bool:
         """Say whether there is a file."""
-        return bool(await asyncio.to_thread(self._system.exists, self._at(path)))
+        return bool(await _do(self._system.exists, self._at(path)))
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with all in it, if it is there."""
         with suppress(FileNotFoundError):
-            await asyncio.to_thread(partial(self._system.rm, self._at(path), recursive=True))
+            await _do(partial(self._system.rm, self._at(path), recursive=True))
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -124,6 +131,16 @@ class Storage:
             async with aclosing(self.blocks(path)) as blocks:
                 async for block in blocks:
                     yield block
+
+
+async def _do(call: Callable[..., T], *args: Any) -> T:
+    """Do what blocks in a thread; raises FileNotFoundError, and Unavailable for all other trouble of the store."""
+    try:
+        return await asyncio.to_thread(call, *args)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"files cannot be kept or read now: {error.strerror or error}", retry_after=5.0) from error
 
 
 def local_folder(root: str) -> Path | None:

@@ -1,13 +1,14 @@
 """Files that are uploaded in a form: written as they come, whatever their size, and forgotten if anything is wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import PurePath
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.batches.storage import Storage, place_of
 from infinity_pool.api.forms import FORM, check_origin
@@ -29,6 +30,12 @@ class UploadFields(BaseModel):
     purpose: Literal["batch"]
     anchor: Literal["created_at"] | None = Field(None, alias="expires_after[anchor]")
     seconds: int | None = Field(None, alias="expires_after[seconds]", ge=3600, le=30 * 86_400)
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.anchor is None) != (self.seconds is None):
+            raise PydanticCustomError("expires_after", "expires_after has an anchor and seconds")
+        return self
 
 
 class UploadBody(UploadFields):
@@ -82,10 +89,11 @@ class _Receiving:
         self._file: tuple[str, int] | None = None
 
     async def receive(self, form: MultipartReader) -> Upload:
-        for _ in range(_MOST_PARTS):
-            part = await self._soon(form.next())
-            if part is None:
-                break
+        parts = 0
+        while (part := await self._soon(form.next())) is not None:
+            parts += 1
+            if parts > _MOST_PARTS:
+                raise InvalidInput(f"the form has over {_MOST_PARTS} parts")
             if not isinstance(part, BodyPartReader) or not part.name:
                 raise InvalidInput("the form has a part without a name, or with parts of its own")
             await self._take(part, part.name)
@@ -102,17 +110,20 @@ class _Receiving:
             return
         if "purpose" in self._fields:
             validated(UploadFields, self._fields)  # sooner than when all of the file has come
-        filename = PurePath(part.filename or "file").name[:255]
-        self._file = filename, await self._storage.write(self._place, self._pieces(part, self._most))
+        self._file = (
+            _name_of(part.filename or ""),
+            await self._storage.write(self._place, self._pieces(part, self._most)),
+        )
 
     async def _text(self, part: BodyPartReader, name: str) -> str:
-        pieces = [piece async for piece in self._pieces(part, _MOST_FIELD)]
         try:
-            return b"".join(pieces).decode()
+            return b"".join([piece async for piece in self._pieces(part, _MOST_FIELD)]).decode()
+        except web.HTTPRequestEntityTooLarge:
+            raise InvalidInput(f"{name[:100]} is over {_MOST_FIELD} bytes", param=name[:100]) from None
         except UnicodeDecodeError:
             raise InvalidInput(f"{name[:100]} is no text in UTF-8", param=name[:100]) from None
 
-    async def _pieces(self, part: BodyPartReader, most: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, part: BodyPartReader, most: int) -> AsyncGenerator[bytes, None]:
         size = 0
         while piece := await self._soon(part.read_chunk(_CHUNK)):
             size += len(piece)
@@ -127,3 +138,8 @@ class _Receiving:
                 return await coming
         except TimeoutError:
             raise web.HTTPRequestTimeout(text=f"nothing more of the form came within {self._patience:g} s") from None
+
+
+def _name_of(sent: str) -> str:
+    """Give a file's own name, of what can be written in UTF-8."""
+    return (PurePath(sent).name or "file")[:255].encode(errors="replace").decode()

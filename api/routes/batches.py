@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from infinity_pool.api.auth import CALLER
 from infinity_pool.api.batches.owning import own_batch, own_file, owner_of, runner_of
+from infinity_pool.api.batches.pages import Page, page_of
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import openai
 from infinity_pool.api.keys import SETTINGS
@@ -56,6 +57,28 @@ class Counts(BaseModel):
     failed: int
 
 
+class InputDetails(BaseModel):
+    """Nothing is cached."""
+
+    cached_tokens: Literal[0]
+
+
+class OutputDetails(BaseModel):
+    """Nothing is generated."""
+
+    reasoning_tokens: Literal[0]
+
+
+class BatchUsage(BaseModel):
+    """The tokens that the completed requests had run so far."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: Literal[0]
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
 class BatchError(BaseModel):
     """What is wrong with a line of the input."""
 
@@ -95,17 +118,14 @@ class BatchObject(BaseModel):
     cancelling_at: int | None
     cancelled_at: int | None
     request_counts: Counts
+    usage: BatchUsage
     metadata: dict[str, str] | None
 
 
-class BatchList(BaseModel):
-    """Some batches, and whether there are more after the last."""
+class BatchList(Page):
+    """Some batches."""
 
-    object: Literal["list"]
     data: list[BatchObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class BatchesQuery(BaseModel):
@@ -143,9 +163,7 @@ async def listed(request: web.Request) -> web.Response:
     """List the caller's batches, or, if it may administer, all, the newest first."""
     query = validated(BatchesQuery, request.query)
     found, more = await batches.page(runner_of(request).redis, owner_of(request), query.after, query.limit)
-    ids = [batch.id for batch in found]
-    about = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": more is not None}
-    return json_response({"object": "list", "data": list(map(_told, found)), **about})
+    return json_response(page_of([*map(_told, found)], more is not None))
 
 
 @routes.get("/v1/batches/{id}")
@@ -200,4 +218,14 @@ def _told(batch: Batch) -> dict[str, Any]:
     told = {name: known.get(name) for name in BatchObject.model_fields}
     counts = {name: known[name] for name in Counts.model_fields}
     errors = {"object": "list", "data": batch.errors} if batch.errors else None
-    return told | {"object": "batch", "request_counts": counts, "errors": errors}
+    return told | {"object": "batch", "request_counts": counts, "usage": _usage(batch.tokens), "errors": errors}
+
+
+def _usage(tokens: int) -> dict[str, Any]:
+    return {
+        "input_tokens": tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": tokens,
+    }

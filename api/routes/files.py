@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from infinity_pool.api.auth import CALLER
 from infinity_pool.api.batches.owning import own_file, owner_of, runner_of
+from infinity_pool.api.batches.pages import Page, page_of
 from infinity_pool.api.batches.storage import place_of
 from infinity_pool.api.batches.uploading import UploadBody, receive
 from infinity_pool.api.described import described
@@ -38,14 +39,10 @@ class FileObject(BaseModel):
     status: Literal["processed"]
 
 
-class FileList(BaseModel):
-    """Some files, and whether there are more after the last."""
+class FileList(Page):
+    """Some files."""
 
-    object: Literal["list"]
     data: list[FileObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class Deleted(BaseModel):
@@ -72,6 +69,7 @@ async def upload(request: web.Request) -> web.Response:
     """Keep a file of JSON lines, for a batch."""
     runner, settings = runner_of(request), request.app[SETTINGS]
     file_id, now = files.new_id(), int(time.time())
+    await files.expect(runner.redis, file_id)
     sent = await receive(request, runner.storage, settings, file_id)
     kept = sent.fields.seconds or int(settings.files_days * 86_400)
     file = StoredFile(file_id, request[CALLER].name, sent.filename, "batch", sent.size, now, now + kept)
@@ -86,9 +84,7 @@ async def listed(request: web.Request) -> web.Response:
     """List the caller's files, or, if it may administer, all."""
     query = validated(FilesQuery, request.query)
     found, more = await _listed(request, query)
-    ids = [file.id for file in found]
-    about = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": more}
-    return json_response({"object": "list", "data": list(map(_told, found)), **about})
+    return json_response(page_of([*map(_told, found)], more))
 
 
 @routes.get("/v1/files/{id}")

@@ -103,7 +103,7 @@ async def ended(client: openai.AsyncOpenAI, batch: Batch) -> Batch:
         return found[0].status in ("completed", "failed", "expired", "cancelled")
 
     await until(is_over)
-    check("/batches/{id}", 200, found[0].model_dump(exclude={"usage"}), "get")
+    check("/batches/{id}", 200, found[0].model_dump(), "get")
     return found[0]
 
 
@@ -140,12 +140,15 @@ async def test_answers_are_those_of_the_endpoint(server: Server, alice: openai.A
     assert times == sorted(time for time in times if time)
     assert batch.expires_at == batch.created_at + 86_400
 
-    lines = {
+    lines: dict[str, Any] = {
         line["custom_id"]: line
         for file in (batch.output_file_id, batch.error_file_id)
         for line in await content(alice, file)
     }
     assert [line for line in lines if line in ("r2", "r3")] == ["r2", "r3"]
+    answers = [line["response"]["body"] for line in lines.values()]
+    assert batch.usage
+    assert batch.usage.total_tokens == sum(body["usage"]["total_tokens"] for body in answers if "usage" in body) > 1000
     async with aiohttp.ClientSession(server.api.url, headers=alice.auth_headers) as http:
         for number, body in enumerate(bodies):
             async with http.post("/v1/embeddings", json=body) as response:
@@ -195,6 +198,11 @@ async def test_wrong_lines_are_named_and_nothing_is_run(alice: openai.AsyncOpenA
         (request("c", embed("a", "other")), "body.model", "'m', not 'other'"),
         (request("d", {"model": "m"}), "input", "required"),
         (request("e", []), "body", "dictionary"),
+        (
+            json.dumps(request("f", embed("a", x="x"))).replace('"x"}', f"{'[' * 500}{']' * 500}}}").encode(),
+            "body",
+            "deeply",
+        ),
     ]
     batch = await ended(alice, await begin(alice, [good, b"", *(line for line, _, _ in wrong)]))
 

@@ -83,6 +83,9 @@ def form(*parts: tuple[str, str | bytes]) -> aiohttp.MultipartWriter:
         ([("purpose", "batch")], 400, "file"),
         ([("file", b"a"), ("file", b"b"), ("purpose", "batch")], 400, "file"),
         ([("file", b"a"), ("purpose", b"\xff")], 400, "purpose"),
+        ([("file", b"a"), ("purpose", b"x" * 5000)], 400, "purpose"),
+        ([(f"more{number}", b"a") for number in range(17)], 400, None),
+        ([("file", b"a"), ("purpose", b"batch"), ("expires_after[anchor]", b"created_at")], 400, None),
         ([("purpose", "batch"), ("file", b"a" * (LIMIT + 1))], 413, None),
         ([("purpose", "batch"), ("file", b"a" * (2 * LIMIT))], 413, None),
     ],
@@ -115,6 +118,18 @@ async def test_what_is_no_form(session: aiohttp.ClientSession, files_api: Api) -
     preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "DELETE"}
     async with session.options("/files/a", headers=preflight) as response:
         assert "DELETE" in response.headers["Access-Control-Allow-Methods"]
+
+
+async def test_a_name_that_is_no_text(session: aiohttp.ClientSession) -> None:
+    parts = b'--b\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\nbatch\r\n'
+    data = parts % (b"purpose", b"") + parts % (b"file", b'; filename="\xff.a"') + b"--b--"
+    async with session.post(
+        "/files", data=data, headers={"Content-Type": "multipart/form-data; boundary=b"}
+    ) as response:
+        file = await response.json()
+    assert (response.status, file["filename"]) == (200, "?.a")
+    async with session.delete(f"/files/{file['id']}") as response:
+        assert response.status == 200
 
 
 async def test_who_hangs_up_leaves_nothing(session: aiohttp.ClientSession, files_api: Api) -> None:

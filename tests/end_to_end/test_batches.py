@@ -44,13 +44,15 @@ def check(client: openai.OpenAI, batch_id: str) -> None:
     )
     assert [line["custom_id"] for line in output] == [f"{n}" for n in range(LINES) if n % 10 != 9]
     assert [line["custom_id"] for line in errors] == [f"{n}" for n in range(LINES) if n % 10 == 9]
+    assert batch.usage
+    assert batch.usage.input_tokens == sum(line["response"]["body"]["usage"]["total_tokens"] for line in output)
     for line in output:
         [entry] = line["response"]["body"]["data"]
         assert entry["embedding"][0] == len(BODIES[int(line["custom_id"])]["input"])
 
 
 def client_of(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none")
 
 
 def far(client: openai.OpenAI, batch_id: str) -> Callable[[], bool]:

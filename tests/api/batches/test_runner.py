@@ -2,18 +2,19 @@
 
 import json
 import time
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 from aiohttp import web
 
 from infinity_pool.api.app import make_app
 from infinity_pool.api.batches import runner
+from infinity_pool.api.batches.run import Run
 from infinity_pool.api.batches.runner import RUNNER, Runner
 from infinity_pool.api.batches.storage import place_of
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.broker import batches, files, records
-from infinity_pool.broker.batches import Batch
+from infinity_pool.broker import batches, files, keys, records
+from infinity_pool.broker.batches import Batch, Status
 from infinity_pool.broker.files import StoredFile
 from tests.api.conftest import Held, until
 
@@ -39,7 +40,7 @@ async def held(redis_url: str) -> AsyncIterator[Held]:
     await worker.close()
 
 
-async def _content(model: str, count: int) -> AsyncIterable[bytes]:
+async def _content(model: str, count: int) -> AsyncGenerator[bytes, None]:
     for number in range(count):
         body = {"model": model, "input": "a"}
         line = {"custom_id": f"{number}", "method": "POST", "url": "/v1/embeddings", "body": body}
@@ -88,17 +89,53 @@ async def test_a_batch_without_its_input_fails(running: Runner, held: Held) -> N
     assert await batches.waiting(running.redis) == []
 
 
+async def is_gone(running: Runner, id: str) -> bool:
+    return await running.redis.zscore(keys.expiring(), id) is None
+
+
+async def test_a_file_that_a_batch_reads_outlives_its_time(running: Runner, held: Held) -> None:
+    batch, past = await begun(running, "a", held.model, count=1), int(time.time()) - 1
+    await records.expect(running.redis, batch.input_file_id, past)
+
+    async def is_put_off() -> bool:
+        return (await running.redis.zscore(keys.expiring(), batch.input_file_id) or 0) > time.time()
+
+    await until(is_put_off)
+    assert await running.storage.exists(place_of(batch.input_file_id))
+    await held.answer(await held.take("bulk"))
+    await until(lambda: is_now(running, batch, "completed"))
+
+
+async def test_a_batch_that_breaks_its_server_again_and_again_fails(
+    running: Runner, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def break_down(run: Run) -> Status:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(batches, "CLAIM_MS", 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "run", break_down)
+        batch = await begun(running, "a", held.model)
+        await until(lambda: is_now(running, batch, "failed"))
+    found = await batches.get(running.redis, batch.id)
+    assert found
+    assert found.errors
+    assert found.errors[0]["code"] == "server_error"
+
+
 async def test_what_its_time_is_over_is_removed(running: Runner) -> None:
     file_id, past = files.new_id(), int(time.time()) - 10
-    await running.storage.put(place_of(file_id), b"a")
-    await files.add(running.redis, StoredFile(file_id, "a", "a", "batch", 1, past, past + 1))
+    broken_off = files.new_id()
+    for each in (file_id, broken_off):
+        await running.storage.put(place_of(each), b"a")
     batch = Batch(batches.new_id(), "a", file_id, "/v1/embeddings", "1s", past, past, past + 1)
     await batches.add(running.redis, batch)
+    await until(lambda: is_gone(running, batch.id))
+    await files.add(running.redis, StoredFile(file_id, "a", "a", "batch", 1, past, past + 1))
+    await records.expect(running.redis, broken_off, past)
 
-    async def is_gone() -> bool:
-        return not await records.get(running.redis, file_id) and not await records.get(running.redis, batch.id)
-
-    await until(is_gone)
+    await until(lambda: is_gone(running, file_id))
     assert not await running.storage.exists(place_of(file_id))
+    assert not await running.storage.exists(place_of(broken_off))
     assert await files.page(running.redis, "a", None, 10, "asc") == ([], None)
     assert await batches.waiting(running.redis) == []

@@ -1,14 +1,14 @@
 """Files at paths and at URLs, alike."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from infinity_pool.api.batches.storage import Line, Storage, local_folder
-from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.broker.errors import InvalidInput, Unavailable
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -16,7 +16,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return {"path": str(tmp_path), "file": f"file://{tmp_path}", "memory": f"memory://{uuid.uuid4()}"}[request.param]
 
 
-async def pieces(*some: bytes) -> AsyncIterator[bytes]:
+async def pieces(*some: bytes) -> AsyncGenerator[bytes, None]:
     for piece in some:
         yield piece
 
@@ -51,7 +51,7 @@ async def test_lines_over_several_blocks(root: str) -> None:
 
 
 async def test_nothing_is_left_of_what_broke_off(root: str) -> None:
-    async def breaking() -> AsyncIterator[bytes]:
+    async def breaking() -> AsyncGenerator[bytes, None]:
         yield b"a"
         raise ConnectionError
 
@@ -65,8 +65,11 @@ async def test_what_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="--files nonsense://a cannot be used"):
         Storage("nonsense://a")
     (tmp_path / "taken").touch()
+    taken = Storage(str(tmp_path / "taken"))
     with pytest.raises(InvalidInput, match="cannot be written"):
-        await Storage(str(tmp_path / "taken")).check()
+        await taken.check()
+    with pytest.raises(Unavailable, match="files cannot be kept or read now: Not a directory"):
+        await taken.write("files/a", pieces(b"a"))
 
 
 def test_the_folder_of_a_root() -> None:
