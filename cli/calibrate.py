@@ -32,7 +32,12 @@ class CalibrateSettings(ModelSettings):
 
 @click.command(params=settings_options(CalibrateSettings, without=_OF_SERVING))
 def command(**values: Any) -> None:
-    """Measure the ranges that int8 and uint8 vectors need."""
+    """
+    Measure the ranges that int8 and uint8 vectors need.
+
+    \b
+      infinity calibrate --model BAAI/bge-small-en-v1.5 --texts texts.txt
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(CalibrateSettings, values)
     click.echo(run_once(settings, _calibrate))
 

@@ -19,14 +19,29 @@ from infinity_pool.workers.models.check import About, Trial, combinations, look,
 from infinity_pool.workers.settings import ModelSettings
 from infinity_pool.workers.sizes import shown
 
+_OF_SERVING = (
+    "served_model_name",
+    "embedding_dtype",
+    "replicas",
+    "device_share",
+    "max_running",
+    "batch_tokens",
+    "preprocess_workers",
+    "allow_mixed",
+)
 
-@click.command(params=settings_options(ModelSettings))
+
+@click.command(params=settings_options(ModelSettings, without=_OF_SERVING))
 def command(**values: Any) -> None:
     """
     Say what a model is, and what can run it here.
 
-    Each engine, device and number format is tried on it, and nothing is served.
-    """
+    Each engine, device and number format is tried on it, and nothing is served. That takes a minute or so, and less
+    where --engine, --device or --dtype names one.
+
+    \b
+      infinity check --model BAAI/bge-small-en-v1.5
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(ModelSettings, values)
     sys.exit(0 if run_once(settings, _check) else 1)
 
@@ -43,6 +58,8 @@ def _check(settings: ModelSettings) -> bool:
             tasks, modalities = its_tasks or tasks, its_modalities or modalities
     console().print(_facts(settings, about, tasks, modalities))
     console().print(table(found))
+    for line in refusals(found):
+        console().print(escape(line))
     return any(not trial.refused for trial in found)
 
 
@@ -71,15 +88,27 @@ def _facts(settings: ModelSettings, about: About, tasks: Sequence[str], modaliti
 def table(found: Sequence[Trial]) -> Table:
     """Draw the trials, one a row."""
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("engine", "device", "dtype"):
+    for heading in ("engine", "device", "dtype", "runs"):
         table.add_column(heading)
-    table.add_column("runs", overflow="fold")
     for heading in ("to torch float32", "time", "memory"):
         table.add_column(heading, justify="right")
     for one in found:
-        figures = ("", "", "") if one.refused else _figures(one)
-        table.add_row(one.engine, one.device, one.dtype, escape(one.refused or "yes"), *figures)
+        figures = ("no", "", "", "") if one.refused else ("yes", *_figures(one))
+        table.add_row(one.engine, one.device, one.dtype, *figures)
     return table
+
+
+def refusals(found: Sequence[Trial]) -> list[str]:
+    """Give each reason once, with what it kept from running; they are sentences, for which a column is too narrow."""
+    by_reason: dict[str, list[Trial]] = {}
+    for one in found:
+        if one.refused:
+            by_reason.setdefault(one.refused, []).append(one)
+    return [f"{_named(kept)}: {reason}" for reason, kept in by_reason.items()]
+
+
+def _named(kept: Sequence[Trial]) -> str:
+    return "; ".join(dict.fromkeys(f"{one.engine} {one.device} {one.dtype}".removesuffix(" any any") for one in kept))
 
 
 def _figures(trial: Trial) -> tuple[str, str, str]:

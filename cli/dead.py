@@ -45,11 +45,14 @@ class DeadSettings(CommonSettings):
 @click.command(params=settings_options(DeadSettings))
 def command(**values: Any) -> None:
     """
-    Show the jobs that were given up, queue them again, or drop them.
+    Show jobs that were given up; queue them again, or drop them.
 
     A job that broke its worker each of three times becomes a dead letter: it is kept aside and not run any more.
     Those of one model are shown after what --retry, --retry-all and --drop ask for is done.
-    """
+
+    \b
+      infinity dead --model BAAI/bge-small-en-v1.5 --retry-all
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(DeadSettings, values)
     sys.exit(run_process(settings, lambda: _dead(settings)))
 

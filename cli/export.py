@@ -23,6 +23,10 @@ _OF_SERVING = (
     "batch_tokens",
     "preprocess_workers",
     "allow_mixed",
+    "device_share",
+    "max_running",
+    "memory_limit",
+    "compile",
 )
 
 
@@ -43,7 +47,13 @@ class ExportSettings(ModelSettings):
 
 @click.command(params=settings_options(ExportSettings, without=_OF_SERVING))
 def command(**values: Any) -> None:
-    """Write a folder that is served at once, and without torch."""
+    """
+    Write a folder that is served at once, and without torch.
+
+    \b
+      infinity export --model BAAI/bge-small-en-v1.5 --out ./bge --optimize O2
+      infinity serve --model ./bge
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(ExportSettings, values)
     click.echo(run_once(settings, _export))
 

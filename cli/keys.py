@@ -3,7 +3,7 @@
 import getpass
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +28,7 @@ from infinity_pool.cli.process import run_process
 
 _LISTS = ("models", "tasks", "lanes")
 _HEADINGS = ("name", *_LISTS, "admin", "weight", *LIMITS)
+_RIGHTS = (*_LISTS, "admin")
 
 _own = partial(option, scope="keys")
 
@@ -69,9 +70,13 @@ def command() -> None:
     """
     Add, list, change and revoke API keys.
 
+    \b
+      infinity keys add team-a --models bge-small-en-v1.5 --tokens-per-day 5000000
+      infinity keys list
+
     What is changed here holds for all replicas within two seconds. Redis has only their hashes. Once there was a key,
     the replicas ask for one.
-    """
+    """  # noqa: D301 - click's mark for lines that it should not join
 
 
 def _settled(kind: type[CommonSettings], *named: click.Parameter) -> Callable[[Any], click.Command]:
@@ -110,7 +115,11 @@ async def _add(redis: Redis, settings: AddSettings, name: str) -> None:
 
 @_settled(CommonSettings, _name)
 async def _rotate(redis: Redis, settings: CommonSettings, name: str) -> None:
-    """Put a new key in the place of the one of this name, and print it; the old one ends now."""
+    """
+    Give the key of this name a new value.
+
+    It is printed, this once, and the old one ends now; rights, limits and counts stay.
+    """
     click.echo(await keyring.rotate(redis, name, who()))
 
 
@@ -126,14 +135,15 @@ async def _list(redis: Redis, settings: ListSettings) -> None:
     """Show the keys: what each may do, and the beginning of its hash."""
     known = (await keyring.look(redis, None)).callers
     rows = [{"hash": hashed[:8], **_fields(caller)} for hashed, caller in known.items()]
-    _print("keys", ("hash", *_HEADINGS), rows, as_json=settings.json)
+    _print("keys", rows, [_row(hashed, caller) for hashed, caller in known.items()], as_json=settings.json)
 
 
 @_settled(ListSettings)
 async def _log(redis: Redis, settings: ListSettings) -> None:
     """Show what was done with keys, when and by whom."""
     rows = [_told(change) for change in await keyring.read_log(redis)]
-    _print("changes of keys", ("when", "what", "name", "who", "about"), rows, as_json=settings.json)
+    short = [{**row, "when": row["when"][:16].replace("T", " "), "about": _words(row["about"])} for row in rows]
+    _print("changes of keys, times in UTC", rows, short, as_json=settings.json)
 
 
 def who() -> str:
@@ -150,22 +160,41 @@ def _told(change: Change) -> dict[str, str]:
     return {"when": when, "what": change.what, "name": change.name, "who": change.who, "about": change.about}
 
 
-def _print(title: str, headings: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+def _row(hashed: str, caller: Caller) -> dict[str, str]:
+    """Give a key in words: only what it was given, so that it fits on a line."""
+    told = caller.told()
+    may = {name: value for name, value in told.items() if name in _RIGHTS}
+    limits = {name: value for name, value in told.items() if name not in _RIGHTS}
+    return {"name": caller.name, "hash": hashed[:8], "may use": _phrases(may) or "all", "limits": _phrases(limits)}
+
+
+def _words(about: str) -> str:
+    return _phrases(orjson.loads(about)) if about else ""
+
+
+def _phrases(told: Mapping[str, Any]) -> str:
+    return "; ".join(_phrase(name.replace("_", " "), value) for name, value in told.items())
+
+
+def _phrase(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name
+    if isinstance(value, list | tuple):
+        return f"{name} {', '.join(value)}"
+    return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value:g}"
+
+
+def _print(title: str, rows: Sequence[Any], short: Sequence[Mapping[str, str]], *, as_json: bool) -> None:
+    """Print the rows as they are for programs, or in short for people."""
     if as_json:
         click.echo(orjson.dumps(rows))
         return
+    if not short:
+        click.echo(f"{title}: none")
+        return
     table = Table(title=f"{title}: {len(rows)}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(row[heading])) for heading in headings))
+    for heading in short[0]:
+        table.add_column(heading, overflow="fold")
+    for row in short:
+        table.add_row(*(escape(cell) for cell in row.values()))
     console().print(table)
-
-
-def _cell(value: Any) -> str:
-    """Write what a key has; nothing for what is not limited."""
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if isinstance(value, list | tuple):
-        return ", ".join(value) or "all"
-    return f"{value:,}" if isinstance(value, int) and value else f"{value or ''}"

@@ -74,7 +74,12 @@ Rates = Mapping[str, Rate]
 
 @click.command(params=settings_options(StatusSettings))
 def command(**values: Any) -> None:
-    """Show models, workers, queue depths and rates."""
+    """
+    Show models, workers, queue depths and rates.
+
+    \b
+      infinity status --redis-url redis://queue:6379/0 --watch
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(StatusSettings, values)
     sys.exit(run_process(settings, lambda: _status(settings)))
 

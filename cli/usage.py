@@ -41,7 +41,10 @@ def command(**values: Any) -> None:
     Show what was run, by key, model or day.
 
     A key of `-` stands for all who had none.
-    """
+
+    \b
+      infinity usage --by model --since 2026-11-01
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(UsageSettings, values)
     sys.exit(run_process(settings, lambda: _usage(settings)))
 

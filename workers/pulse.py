@@ -36,7 +36,7 @@ class Pulse:
 
     def progress(self, stage: str, done: float | None = None) -> None:
         """Say how far loading has come; called from the loading thread."""
-        logger.info("%s", stage)
+        logger.info("%s: %s", self.info.model, stage)
         self.say(stage=stage, progress=done)
 
     async def now(self) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Collection
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -15,6 +16,7 @@ from redis.exceptions import RedisError
 from infinity_pool.api.admin import api_url
 from infinity_pool.api.auth import public
 from infinity_pool.api.described import described
+from infinity_pool.api.first_request import first_request
 from infinity_pool.api.keys import CLIENT, SETTINGS, TENANTS
 from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
@@ -61,23 +63,23 @@ async def page(request: web.Request) -> web.Response:
         summary=f"{len(ready)} of {len(models)} model{'' if len(models) == 1 else 's'} ready",
         trouble=trouble,
         models="".join(map(_card, models)) or _NONE,
-        curl=escape(_curl(request, known[0].name if known else "MODEL")),
+        curl=escape(_curl(request, *((known[0].name, _tasks(known[0])) if known else ("MODEL", ())))),
     )
     return web.Response(
         body=text.encode("utf-8", "replace"), content_type="text/html", charset="utf-8", headers=_HEADERS
     )
 
 
-def _curl(request: web.Request, model: str) -> str:
+def _curl(request: web.Request, model: str, tasks: Collection[str]) -> str:
     """Give a command for a shell, with the host that the caller used, quoted as it may hold anything."""
     url = api_url(request, request.app[SETTINGS])
-    body = json.dumps({"model": model, "input": ["The pool is open."]}, ensure_ascii=False)
-    parts = [f"curl {shlex.quote(f'{url}/v1/embeddings')}", "-H 'Content-Type: application/json'"]
+    path, body = first_request(model, tasks)
+    parts = [f"curl {shlex.quote(url + path)}", "-H 'Content-Type: application/json'"]
     keyring = request.app[TENANTS].keyring
     if keyring.known and keyring.closed:
         variable = "INFINITY_API_KEY" if request.app[SETTINGS].api_key else "YOUR_KEY"
         parts.append(f'-H "Authorization: Bearer ${variable}"')
-    return " \\\n  ".join([*parts, f"-d {shlex.quote(body)}"])
+    return " \\\n  ".join([*parts, f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}"])
 
 
 def _card(model: ModelStatus) -> str:
@@ -103,6 +105,7 @@ def _facts(model: ModelStatus) -> dict[str, str]:
     worker = merged(model.workers) or next(iter(model.workers), WorkerInfo(id="", model=model.name))
     return {
         "Tasks": ", ".join(worker.tasks),
+        "Takes": ", ".join(worker.modalities),
         "Engine": worker.engine,
         "Device": ", ".join(sorted({each.device for each in model.workers if each.device})),
         "Number format": worker.dtype,
@@ -116,7 +119,11 @@ def _facts(model: ModelStatus) -> dict[str, str]:
 
 
 def _embeds(model: ModelStatus) -> bool:
-    return any(task in ("embed", "multivector") for worker in model.workers for task in worker.tasks)
+    return not {"embed", "multivector"}.isdisjoint(_tasks(model))
+
+
+def _tasks(model: ModelStatus) -> set[str]:
+    return {task for worker in model.workers for task in worker.tasks}
 
 
 def _count(number: int | None, unit: str = "") -> str:

@@ -33,7 +33,11 @@ def command(**values: Any) -> None:
     Put load on a server and measure it.
 
     With --compare, each scenario is run on two servers in turn; with --raw, the bare model is run too, with no server.
-    """
+
+    \b
+      infinity bench --url http://127.0.0.1:7997 --duration 10
+      infinity bench --compare http://127.0.0.1:8080/v1 --scenario s2,s3
+    """  # noqa: D301 - click's mark for lines that it should not join
     settings = read(BenchSettings, values)
     scenarios = _scenarios(settings.scenario)
     try:

@@ -1,12 +1,15 @@
 """Waits until everything that `infinity serve` started can answer, and says what to do with it."""
 
 import asyncio
+import json
 import os
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from redis.asyncio import Redis
 
+from infinity_pool.api.first_request import first_request
 from infinity_pool.broker.connection import is_outage
 from infinity_pool.broker.presence import WorkerInfo, read_model
 from infinity_pool.cli.serve.screen import Screen, States
@@ -47,10 +50,11 @@ def welcome(
     Where keys are asked for, `keyed`, and `api_key` is none of them, the caller has one.
     """
     names = sorted({info.model for info in workers})
-    embedders = sorted({info.model for info in workers if "embed" in info.tasks})
+    tasks = {info.model: info.tasks for info in workers}
+    tried = min(names, key=lambda name: ("embed" not in tasks[name], name), default="")
     lines = ["", f"Serving {', '.join(names)} on {url}", ""]
-    if embedders:
-        lines += [_curl(url, embedders[0], api_key, keyed), ""]
+    if tried:
+        lines += [_curl(url, *first_request(tried, tasks[tried]), api_key, keyed), ""]
     if page := admin_url or ("" if url.startswith(_UNIX) else url):
         lines += [f"  page     {page}/"]
     if private_url:
@@ -58,7 +62,7 @@ def welcome(
     return "\n".join([*lines, "  Ctrl-C stops everything.", ""])
 
 
-def _curl(url: str, model: str, api_key: str, keyed: bool) -> str:
+def _curl(url: str, path: str, body: Mapping[str, Any], api_key: str, keyed: bool) -> str:
     in_environment = bool(api_key) and os.environ.get(_KEY_VARIABLE) == api_key
     shown = _KEY_VARIABLE if in_environment else "YOUR_KEY"
     key = f' \\\n    -H "Authorization: Bearer ${shown}"' if api_key or keyed else ""
@@ -66,8 +70,8 @@ def _curl(url: str, model: str, api_key: str, keyed: bool) -> str:
     hint = f"\n  with {whose} in the variable YOUR_KEY" if key and not in_environment else ""
     place = f"--unix-socket {shlex.quote(url.removeprefix(_UNIX))} http://localhost" if url.startswith(_UNIX) else url
     return (
-        f"  curl {place}/v1/embeddings -H 'Content-Type: application/json'{key} \\\n"
-        f"""    -d '{{"model": "{model}", "input": ["Hello, pool!"]}}'{hint}"""
+        f"  curl {place}{path} -H 'Content-Type: application/json'{key} \\\n"
+        f"    -d {shlex.quote(json.dumps(body, ensure_ascii=False))}{hint}"
     )
 
 

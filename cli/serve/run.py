@@ -1,6 +1,7 @@
 """Runs the queue, the workers and the API of one machine as child processes, until told to stop."""
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Iterator, Sequence
@@ -179,7 +180,8 @@ def free_port(host: str, port: int) -> int:
         with socket.create_server(address[:2], family=family) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:
-        raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror}", param="port") from error
+        reason = "another process does; --port takes another" if error.errno == errno.EADDRINUSE else error.strerror
+        raise InvalidInput(f"cannot listen on {host}:{port}: {reason}", param="port") from error
 
 
 def _combined(kind: type[Settings], *sources: object) -> Settings:

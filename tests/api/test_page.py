@@ -137,6 +137,18 @@ async def test_only_vectors_have_dimensions_and_the_line_to_try_is_for_a_model_o
     assert '"model": "embedder"' in curl_line(text)
 
 
+@pytest.mark.parametrize(("task", "path"), [("rerank", "/rerank"), ("classify", "/classify"), ("sparse", "/sparse")])
+async def test_the_line_to_try_is_what_the_model_is_for(task: str, path: str, start_api: Callable[..., Api]) -> None:
+    with EmbeddedServer.start() as server:
+        async with connect(server.url) as redis:
+            await beat(redis, WorkerInfo(id="w", model="m", state="ready", tasks=[task]), expiry=60.0)
+            api = start_api(redis_url=server.url)
+            line = curl_line(await page(api))
+
+    assert line.startswith(f"curl {api.url}{path} ")
+    assert '"model": "m"' in line
+
+
 async def test_without_models_and_without_a_queue(start_api: Callable[..., Api]) -> None:
     with EmbeddedServer.start() as server:
         api = start_api(redis_url=server.url)

@@ -28,7 +28,8 @@ def test_says_what_a_model_is_and_what_runs_it(tmp_path: Path) -> None:
     assert (facts["family"].strip(), facts["tasks"].strip()) == ("sentence_transformer", "embed")
     assert facts["licence"].strip() == "apache-2.0"
     assert " yes " in row(ended.stdout, "torch", "cpu", "float16")
-    assert "the onnx engine runs float32 here, not float16" in row(ended.stdout, "onnx", "cpu", "float16")
+    assert " no " in row(ended.stdout, "onnx", "cpu", "float16")
+    assert "onnx cpu float16: the onnx engine runs float32 here, not float16" in " ".join(ended.stdout.split())
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

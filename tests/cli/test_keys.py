@@ -89,12 +89,15 @@ def test_a_key_from_its_first_day_to_its_last(url: str) -> None:
 
 
 def test_the_tables(url: str) -> None:
+    assert infinity(url, "keys", "list").stdout.strip() == "keys: none"
     infinity(url, "keys", "add", "team-b", "--requests-per-minute", "1200")
+    infinity(url, "keys", "add", "team-c", "--models", "minilm,reranker", "--lanes", "online", "--admin")
     shown = infinity(url, "keys", "list").stdout
-    assert "keys: 1" in shown
-    assert all(word in shown for word in ("team-b", "all", "1,200"))
+    assert "keys: 2" in shown
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith(" team-")] == ["team-b", "team-c"]
+    assert all(words in shown for words in ("1,200 requests per minute", "models minilm, reranker"))
     shown = infinity(url, "keys", "log").stdout
-    assert all(word in shown for word in ("add", "team-b", keys_command.who()))
+    assert all(word in shown for word in ("add", "team-b", keys_command.who(), "1,200 requests"))
 
 
 @pytest.mark.parametrize(

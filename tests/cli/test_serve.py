@@ -178,4 +178,5 @@ def test_a_key_of_the_environment_is_shown_as_its_variable(monkeypatch: pytest.M
     assert 'Bearer $YOUR_KEY"' in shown["another-key"]
     assert "Bearer" not in shown[""]
     assert 'Bearer $YOUR_KEY"' in welcome("http://h:1", workers, "", "", keyed=True)
+    assert "curl http://h:1/rerank " in welcome("http://h:1", [WorkerInfo(id="w", model="m", tasks=["rerank"])], "", "")
     assert not any(f"{word}-key" in text for word in ("sesame", "another") for text in shown.values())
