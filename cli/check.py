@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
-from infinity_pool.cli.console import console
+from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.once import run_once
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.workers.models.check import About, Trial, combinations, look, trials
@@ -87,11 +86,7 @@ def _facts(settings: ModelSettings, about: About, tasks: Sequence[str], modaliti
 
 def table(found: Sequence[Trial]) -> Table:
     """Draw the trials, one a row."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("engine", "device", "dtype", "runs"):
-        table.add_column(heading)
-    for heading in ("to torch float32", "time", "memory"):
-        table.add_column(heading, justify="right")
+    table = plain_table("", ("engine", "device", "dtype", "runs"), ("to torch float32", "time", "memory"))
     for one in found:
         figures = ("no", "", "", "") if one.refused else ("yes", *_figures(one))
         table.add_row(one.engine, one.device, one.dtype, *figures)

@@ -10,7 +10,6 @@ from typing import Any
 import click
 import orjson
 from redis.asyncio import Redis
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,7 +20,7 @@ from infinity_pool.broker.letters import Letter, drop_letters, read_letters, ret
 from infinity_pool.broker.messages import LANES, Item
 from infinity_pool.broker.presence import read_models
 from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.cli.console import console
+from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
@@ -105,13 +104,13 @@ def about(letter: Letter) -> dict[str, Any]:
 
 def table(model: str, letters: Sequence[Letter]) -> Table:
     """Draw the letters, one a row."""
-    table = Table(title=f"dead letters of {escape(model)}: {len(letters)}", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("id", "when", "reason", "task", "lane"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("items", justify="right")
-    table.add_column("first item", overflow="fold")
+    title = f"dead letters of {escape(model)}: {len(letters)}"
+    table = plain_table(title, ("id", "when (UTC)", "task", "lane", "items", "reason", "first item"))
+    table.columns[0].no_wrap = True  # it is copied
     for letter in letters:
-        table.add_row(*(escape(str(value)) if value is not None else "?" for value in about(letter).values()))
+        told = about(letter) | {"when": f"{datetime.fromtimestamp(letter.buried, UTC):%Y-%m-%d %H:%M}"}
+        cells = [told[name] for name in ("id", "when", "task", "lane", "items", "reason", "first")]
+        table.add_row(*("?" if cell is None else escape(str(cell)) for cell in cells))
     return table
 
 

@@ -12,16 +12,14 @@ from typing import Any
 import click
 import orjson
 from redis.asyncio import Redis
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from infinity_pool.broker import keyring
 from infinity_pool.broker.callers import LIMITS, Caller, read_caller
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.keyring import Change
 from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.cli.console import console
+from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
@@ -192,9 +190,7 @@ def _print(title: str, rows: Sequence[Any], short: Sequence[Mapping[str, str]], 
     if not short:
         click.echo(f"{title}: none")
         return
-    table = Table(title=f"{title}: {len(rows)}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in short[0]:
-        table.add_column(heading, overflow="fold")
+    table = plain_table(f"{title}: {len(rows)}", list(short[0]))
     for row in short:
         table.add_row(*(escape(cell) for cell in row.values()))
     console().print(table)

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import orjson
 from redis.asyncio import Redis
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.markup import escape
@@ -23,7 +22,7 @@ from infinity_pool.broker.connection import connect
 from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
 from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.cli.console import console
+from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
@@ -153,7 +152,7 @@ def tables(look: Look, rates: Rates) -> Group:
 
 
 def _models_table(look: Look) -> Table:
-    table = _table("models", ["model", "ready", "workers"], [f"{lane} waiting" for lane in LANES])
+    table = plain_table("models", ["model", "ready", "workers"], [f"{lane} waiting" for lane in LANES])
     for model in look.models:
         ready = sum(worker.state == "ready" for worker in model.workers)
         depths = [f"{model.waiting[lane].items:,} items, {model.waiting[lane].tokens:,} tokens" for lane in LANES]
@@ -178,20 +177,11 @@ class WorkersTable:
 
     def _without(self, left_out: Sequence[str]) -> Table:
         words, numbers = ([each for each in headings if each not in left_out] for headings in (_WORDS, _NUMBERS))
-        table = _table("workers", words, numbers)
+        table = plain_table("workers", words, numbers)
         for worker in self.look.workers().values():
             cells = _worker_cells(worker, self.rates.get(worker.id, Rate()))
             table.add_row(*(cells[heading] for heading in (*words, *numbers)))
         return table
-
-
-def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in words:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, overflow="fold", justify="right")
-    return table
 
 
 def _worker_cells(worker: WorkerInfo, rate: Rate) -> dict[str, str]:

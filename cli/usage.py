@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import orjson
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,7 +17,7 @@ from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.settings import CommonSettings, option
 from infinity_pool.broker.usage import UNITS, Used, first_day, read_usage, today
-from infinity_pool.cli.console import console
+from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
@@ -70,10 +69,7 @@ def _day(text: str) -> date:
 
 def table(by: str, since: date, used: Sequence[Used]) -> Table:
     """Add up what was used, a line for each key, model or day."""
-    table = Table(title=f"usage since {since} (UTC)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(by, overflow="fold")
-    for unit in UNITS:
-        table.add_column(unit, justify="right")
+    table = plain_table(f"usage since {since} (UTC)", [by], UNITS)
     for name, rows in groupby(sorted(used, key=lambda one: str(getattr(one, by))), lambda one: str(getattr(one, by))):
         sums = [sum(column) for column in zip(*((one.requests, one.items, one.tokens) for one in rows), strict=True)]
         table.add_row(escape(name or "-"), *(f"{count:,}" for count in sums))

@@ -20,6 +20,7 @@ async def embed(lines: list[str], *, redis_url: str, model: str) -> NDArray[np.f
     """Embed each line: float32 [lines, width]."""
     vectors = []
     async with Client(redis_url) as client:
+        await client.models()  # raises now where the queue cannot be reached, which `map` would wait out
         with Progress() as progress:
             row = progress.add_task(model, total=len(lines))
             async for result in client.map(model, lines):

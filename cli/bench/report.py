@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from infinity_pool.cli.bench.measured import Measured
+from infinity_pool.cli.console import plain_table
 
 PERCENTILES = (50, 95, 99)
 
@@ -43,13 +43,8 @@ class Report:
 
     def table(self) -> Table:
         """Draw the table; ratios are of the first server to the second, and to the bare model."""
-        table = Table(
-            title="infinity bench", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-        )
-        table.add_column("scenario")
-        table.add_column("server", overflow="fold")
-        for heading in ("req/s", "items/s", *(f"p{percent} ms" for percent in PERCENTILES), "errors"):
-            table.add_column(heading, justify="right")
+        numbers = ("req/s", "items/s", *(f"p{percent} ms" for percent in PERCENTILES), "errors")
+        table = plain_table("infinity bench", ("scenario", "server"), numbers)
         for row in self.rows:
             for name, measured in zip(self.servers, row.servers, strict=True):
                 table.add_row(row.name, name, *_cells(measured))

@@ -36,6 +36,13 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
     assert "is empty" in done.stderr
 
 
+def test_a_queue_that_is_not_there_is_told(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a")
+    done = enqueue(tmp_path / "texts.txt", tmp_path / "v.npy", "--redis-url", f"unix://{tmp_path}/none.sock")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: the queue cannot be reached now"
+
+
 def test_a_model_that_nobody_serves_is_told(dummy: Serving, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a")
     done = enqueue(tmp_path / "texts.txt", tmp_path / "v.npy", "--model", "absent", "--redis-url", dummy.queue_url())
