@@ -46,6 +46,7 @@ class Answering:
         self._caller = caller
         self._deadline = deadline
         self.answered_at = time.monotonic()
+        self._turn = asyncio.Lock()
         self._calm = 0.0  # when to try again, by the loop's clock: what one line is told concerns its siblings
 
     async def answer(self, data: bytes) -> Answered:
@@ -76,7 +77,9 @@ class Answering:
         self._calm = max(self._calm, now + min(max(asked, _SHORTEST), _LONGEST))
 
     async def _pause(self) -> None:
-        await asyncio.sleep(max(0.0, self._calm - asyncio.get_running_loop().time()))
+        """Let others in the process have their turn before each line, and know what the line before was told."""
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._calm - asyncio.get_running_loop().time()))
 
 
 def not_run(data: bytes, code: str) -> Answered:
