@@ -63,7 +63,7 @@ async def read(request: web.Request, kind: type[AnyBody], timeout: float, patien
         check_origin(request)
     else:
         _check_content_type(request)
-    _check_encoding(request)
+    check_encoding(request)
     _check_length(request)
     data = await (request.read() if request.content.is_eof() else _wait(request, timeout, patience))
     body = await (_of_form(request, kind, data) if is_form else parse(data, kind))
@@ -138,7 +138,7 @@ def _check_content_type(request: web.Request) -> None:
         raise web.HTTPUnsupportedMediaType(text=f"send the body as {_JSON}")
 
 
-def _check_encoding(request: web.Request) -> None:
+def check_encoding(request: web.Request) -> None:
     """Refuse a body that was compressed in a way that nobody undid."""
     if request.headers.get("Content-Encoding", "identity").lower() not in _ENCODINGS:
         raise web.HTTPUnsupportedMediaType(text="the body's Content-Encoding is not taken; gzip and deflate are")

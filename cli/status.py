@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from infinity_pool.broker import batches
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.messages import LANES
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, read_models
@@ -48,11 +49,20 @@ class StatusSettings(CommonSettings):
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Of /v1/batches, how many are run and how many wait for that."""
+
+    running: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True)
 class Look:
     """What was seen at one moment; `at` is in seconds of a monotonic clock."""
 
     at: float
     models: Sequence[ModelStatus]
+    batches: Batches = Batches()
 
     def workers(self) -> dict[str, WorkerInfo]:
         """Give all workers by id."""
@@ -110,7 +120,8 @@ async def _watch(redis: Redis, before: Look, interval: float) -> None:
 
 async def _look(redis: Redis) -> Look:
     with telling_outages():
-        return Look(time.monotonic(), await read_models(redis))
+        free, run = await batches.turns(redis)
+        return Look(time.monotonic(), await read_models(redis), Batches(run.total(), len(free)))
 
 
 def is_ready_here(look: Look) -> bool:
@@ -142,13 +153,15 @@ def to_json(look: Look, rates: Rates) -> dict[str, Any]:
                 "workers": [asdict(worker) | {"rate": asdict(rates[worker.id])} for worker in model.workers],
             }
             for model in look.models
-        ]
+        ],
+        "batches": asdict(look.batches),
     }
 
 
 def tables(look: Look, rates: Rates) -> Group:
-    """Draw the models, with what waits for them, and the workers."""
-    return Group(_models_table(look), WorkersTable(look, rates))
+    """Draw the models, with what waits for them, and the workers; and tell of batches, where there are any."""
+    told = f"batches: {look.batches.running} running, {look.batches.waiting} waiting"
+    return Group(_models_table(look), WorkersTable(look, rates), *([told] if look.batches != Batches() else []))
 
 
 def _models_table(look: Look) -> Table:

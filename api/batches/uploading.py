@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.batches.storage import Storage, place_of
 from infinity_pool.api.forms import FORM, check_origin
-from infinity_pool.api.reading import validated
+from infinity_pool.api.reading import check_encoding, validated
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
 
@@ -61,6 +61,7 @@ async def receive(request: web.Request, storage: Storage, settings: ApiSettings,
     """
     if request.content_type != FORM:
         raise web.HTTPUnsupportedMediaType(text=f"send a file as {FORM}")
+    check_encoding(request)
     check_origin(request)
     if (request.content_length or 0) > settings.max_file + _ROOM:
         raise web.HTTPRequestEntityTooLarge(settings.max_file, request.content_length or 0)

@@ -109,6 +109,10 @@ async def test_forms(
 async def test_what_is_no_form(session: aiohttp.ClientSession, files_api: Api) -> None:
     async with session.post("/files", json={"purpose": "batch"}) as response:
         assert response.status == 415
+    packed = {"Content-Type": "multipart/form-data; boundary=b", "Content-Encoding": "snappy"}
+    async with session.post("/files", data=b"a", headers=packed) as response:
+        assert response.status == 415
+        check("/files", 415, await response.json())
     for data, kind in ((b"a", "multipart/form-data"), (b"--b\r\n\r\ncut", "multipart/form-data; boundary=b")):
         async with session.post("/files", data=data, headers={"Content-Type": kind}) as response:
             assert response.status == 400

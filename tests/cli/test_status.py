@@ -12,7 +12,7 @@ from rich.console import Console
 
 from infinity_pool.broker.messages import Lane
 from infinity_pool.broker.presence import ModelStatus, Waiting, WorkerInfo
-from infinity_pool.cli.status import Look, Rate, rates, tables, to_json
+from infinity_pool.cli.status import Batches, Look, Rate, rates, tables, to_json
 
 from .conftest import Serving
 
@@ -48,6 +48,13 @@ def test_the_table_shows_names_as_they_are_and_depths_by_lane() -> None:
     assert "1 of 1" in text
     for word in ("onnx", "7.2", "1,000", "12,345"):
         assert word in text
+
+
+def test_batches_are_told_of_where_there_are_any() -> None:
+    some = replace(look(0.0), batches=Batches(2, 198))
+    assert "batches: 2 running, 198 waiting" in drawn(some, {})
+    assert "batches:" not in drawn(look(0.0), {})
+    assert to_json(some, {})["batches"] == {"running": 2, "waiting": 198}
 
 
 def test_loading_shows_its_stage() -> None:

@@ -52,3 +52,9 @@ def test_the_others_wait_for_it_and_find_it(services: dict[str, Any]) -> None:
 
 def test_the_api_is_open_to_this_host_only(services: dict[str, Any]) -> None:
     assert services["api"]["ports"] == ["127.0.0.1:7997:7997"]
+
+
+def test_files_are_kept_where_the_api_may_write(services: dict[str, Any]) -> None:
+    folder = services["api"]["environment"]["INFINITY_FILES"]
+    assert services["api"]["volumes"] == [f"files:{folder}"]
+    assert f"install -d -o infinity /home/infinity/.cache {folder}\n" in (ROOT / "docker" / "Dockerfile").read_text()
