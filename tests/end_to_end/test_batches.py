@@ -1,5 +1,6 @@
 """A batch goes on, each of its requests answered once, whatever is killed."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,8 +8,6 @@ from typing import Any
 
 import openai
 import pytest
-
-from tests.cli.conftest import Running
 
 from .patience import until
 from .processes import Api, Pool, Worker, alive
@@ -69,8 +68,9 @@ def ended(client: openai.OpenAI, batch_id: str) -> Callable[[], bool]:
     return lambda: client.batches.retrieve(batch_id).status == "completed"
 
 
-async def test_everything_is_killed_and_started_again(tmp_path: Path, start: Callable[..., Any]) -> None:
-    options = ["--model", "dummy:0.01", "--engine", "dummy", "--served-model-name", "m", "--files", str(tmp_path)]
+async def everything_is_killed(folder: Path, start: Callable[..., Any]) -> None:
+    """Kill all of a machine, and start it again on its folder."""
+    options = ["--model", "dummy:0.01", "--engine", "dummy", "--served-model-name", "m", "--files", str(folder)]
     pool = start(Pool, *options).ready()
     with client_of(pool.url) as client:
         batch_id = begun(client)
@@ -84,7 +84,7 @@ async def test_everything_is_killed_and_started_again(tmp_path: Path, start: Cal
     with client_of(pool.url) as client:
         await until(ended(client, batch_id), 40)
         check(client, batch_id)
-        assert [*tmp_path.glob("parts/*")] == []
+        assert [*folder.glob("parts/*")] == []
 
 
 @pytest.fixture
@@ -94,14 +94,14 @@ def queue(tmp_path: Path) -> Iterator[RedisServer]:
     server.close()
 
 
-async def test_another_replica_takes_over(tmp_path: Path, queue: RedisServer, start: Callable[..., Running]) -> None:
-    folder = str(tmp_path / "files")
-    first: Any = start(Api, queue.url, "--files", folder)
+async def replica_and_queue_are_killed(folder: Path, queue: RedisServer, start: Callable[..., Any]) -> None:
+    """Kill the replica that runs a batch, and the queue, where there is another replica."""
+    first = start(Api, queue.url, "--files", str(folder))
     start(Worker, queue.url, "m", model="dummy:0.01").expect(" is ready: ")
     with client_of(first.ready().url) as client:
         batch_id = begun(client)
         await until(far(client, batch_id))
-    second: Any = start(Api, queue.url, "--files", folder)
+    second = start(Api, queue.url, "--files", str(folder))
     second.ready()
     first.process.kill()
     queue.kill()
@@ -109,3 +109,14 @@ async def test_another_replica_takes_over(tmp_path: Path, queue: RedisServer, st
     with client_of(second.url) as client:
         await until(ended(client, batch_id), 40)
         check(client, batch_id)
+
+
+async def test_a_batch_goes_on_whatever_is_killed(
+    tmp_path: Path, queue: RedisServer, start: Callable[..., Any]
+) -> None:
+    await (
+        asyncio.gather(  # at the same time, as both wait for claims to expire, and each in a thread, as starting blocks
+            asyncio.to_thread(asyncio.run, everything_is_killed(tmp_path / "one", start)),
+            asyncio.to_thread(asyncio.run, replica_and_queue_are_killed(tmp_path / "many", queue, start)),
+        )
+    )
