@@ -1,11 +1,16 @@
 """Pages of other sites, and which of them may ask here (the CORS protocol of the Fetch standard)."""
 
+import re
 from collections.abc import Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from infinity_pool.broker.errors import InvalidInput
+
 _ANY = "*"
+_OPAQUE = "null"  # what browsers send for a page that is a file
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 _MAX_AGE = "600"  # s for which a browser need not ask again
 _EXPOSED = ", ".join(
     (
@@ -22,7 +27,7 @@ class Cors:
     """The application's middleware, `answer`, for the origins that are allowed; `*` is any."""
 
     def __init__(self, origins: Sequence[str], server: str) -> None:
-        self._origins = {origin.rstrip("/") for origin in origins}
+        self._origins = checked_origins(origins)
         self._server = server
 
     @web.middleware
@@ -62,6 +67,17 @@ class Cors:
         if origin in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Allow-Credentials"] = "true"
+
+
+def checked_origins(given: Sequence[str]) -> set[str]:
+    """Give the origins as browsers write them; raises InvalidInput for one that no browser sends."""
+    origins = {origin.rstrip("/") for origin in given}
+    for origin in origins:
+        if origin not in (_ANY, _OPAQUE) and not _ORIGIN.fullmatch(origin):
+            raise InvalidInput(
+                f"--cors-origin: {origin!r} is no origin, such as https://app.example", param="cors_origin"
+            )
+    return origins
 
 
 def is_allowed(request: web.Request) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 from yarl import URL
 
+from infinity_pool.api.cors import checked_origins
 from infinity_pool.api.proxies import Proxies, root_of
 from infinity_pool.api.settings import HttpSettings
 from infinity_pool.api.tls import Certificate
@@ -29,6 +30,7 @@ def check(settings: HttpSettings) -> Certificate | None:
         raise InvalidInput("--tls-key needs --tls-cert", param="tls_cert")
     Proxies(settings.trusted_proxy)
     root_of(settings.proxy_root_path)
+    checked_origins(settings.cors_origin)
     _mode(settings.uds_mode)
     if settings.uds:
         remove_dead(Path(settings.uds))

@@ -16,6 +16,12 @@ PASSWORD_VARIABLE = "INFINITY_TLS_KEY_PASSWORD"  # noqa: S105 - where it is, not
 
 _LOOK = 1.0  # s between two looks at the files
 
+_REASONS = {
+    "KEY_VALUES_MISMATCH": "the key is not the certificate's",
+    "": f"no PEM of its kind, or a key whose password is not in {PASSWORD_VARIABLE}",
+}
+"""What OpenSSL's words mean here; it has none where a file has not what is looked for."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,9 +59,8 @@ class Certificate:
         try:
             context.load_cert_chain(self._certificate, self._key, lambda: os.environ.get(PASSWORD_VARIABLE, ""))
         except OSError as error:  # of which SSLError is one
-            reason = getattr(error, "reason", None) or error.strerror or error
             files = " and ".join(dict.fromkeys((self._certificate, self._key)))
-            raise InvalidInput(f"{files} cannot be used for TLS: {reason}", param="tls_cert") from error
+            raise InvalidInput(f"{files} cannot be used for TLS: {_why(error)}", param="tls_cert") from error
         return context
 
     def _stamps(self) -> list[tuple[int, int] | None]:
@@ -99,6 +104,13 @@ def _server_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason: str | None = error.reason
+        return _REASONS.get(reason or "", str(reason))
+    return error.strerror or str(error)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

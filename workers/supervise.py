@@ -146,7 +146,8 @@ class Supervisor:
             failures = 0 if clock() - born > _STEADY else failures
             delay = restart_delay(failures)
             failures += 1
-            _log.warning("%s ended (%s); it is started again in %g s", child.name, describe(code), delay)
+            when = f"in {delay:g} s" if delay else "at once"
+            _log.warning("%s ended (%s); it is started again %s", child.name, describe(code), when)
             if await self._stops_within(delay):
                 return
 

@@ -66,7 +66,7 @@ def _checked(settings: ServeSettings) -> ServeSettings:
     if settings.uds and settings.api_processes > 1:
         raise InvalidInput("--uds is for one API process, as they cannot share it", param="api_processes")
     if settings.admin_port:
-        free_port(settings.admin_host or settings.host, settings.admin_port)
+        free_port(settings.admin_host or settings.host, settings.admin_port, "--admin-port")
     return replace(settings, port=free_port(settings.host, settings.port)) if settings.tcp else settings
 
 
@@ -169,7 +169,7 @@ def _kept(settings: ServeSettings) -> Path | None:
     return folder / "queue" if folder else None
 
 
-def free_port(host: str, port: int) -> int:
+def free_port(host: str, port: int, flag: str = "--port") -> int:
     """
     Give the port to listen on, any free one in place of 0.
 
@@ -180,7 +180,7 @@ def free_port(host: str, port: int) -> int:
         with socket.create_server(address[:2], family=family) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:
-        reason = "another process does; --port takes another" if error.errno == errno.EADDRINUSE else error.strerror
+        reason = f"another process does; {flag} takes another" if error.errno == errno.EADDRINUSE else error.strerror
         raise InvalidInput(f"cannot listen on {host}:{port}: {reason}", param="port") from error
 
 

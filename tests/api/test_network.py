@@ -324,8 +324,11 @@ def _settings(folder: Path, **options: Any) -> ApiSettings:
     [
         ({"tls_cert": "HERE/absent.pem"}, "absent.pem cannot be used for TLS: No such file"),
         ({"tls_cert": "HERE/text.pem"}, "text.pem cannot be used for TLS"),
-        ({"tls_cert": "HERE/first.pem", "tls_key": "HERE/second.pem"}, "KEY_VALUES_MISMATCH"),
-        ({"tls_cert": "HERE/first.pem", "tls_key": "HERE/locked.pem"}, "locked.pem cannot be used for TLS"),
+        ({"tls_cert": "HERE/first.pem", "tls_key": "HERE/second.pem"}, "the key is not the certificate's"),
+        (
+            {"tls_cert": "HERE/first.pem", "tls_key": "HERE/locked.pem"},
+            "locked.pem cannot be used for TLS: no PEM of its kind, or a key whose password",
+        ),
         ({"tls_key": "HERE/first.pem"}, "--tls-key needs --tls-cert"),
         ({"tcp": False}, "--no-tcp leaves nothing to listen on"),
         ({"uds": "HERE/text.pem"}, "is there and is no socket"),
@@ -335,6 +338,8 @@ def _settings(folder: Path, **options: Any) -> ApiSettings:
         ({"admin_port": 7997}, "--admin-port must differ"),
         ({"trusted_proxy": ("10.0.0.0/8", "proxy.example")}, "'proxy.example' is no address or CIDR"),
         ({"proxy_root_path": "/a b"}, "'/a b' is no path"),
+        ({"cors_origin": ("https://app.example/", "app.example")}, "'app.example' is no origin"),
+        ({"cors_origin": ("https://app.example/pages",)}, "'https://app.example/pages' is no origin"),
     ],
 )
 def test_what_will_never_do_is_refused(

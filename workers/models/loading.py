@@ -157,7 +157,7 @@ def _prepare(found: _Located, settings: ModelSettings, device: str, progress: Pr
     with surroundings(found.files.built):
         made = _make_once(found.files, found.family_name, want, progress)
     if made.reason:
-        _log.info("engine auto is %s: %s", made.engine, made.reason)
+        _log.info("model %r: engine auto is %s: %s", settings.model, made.engine, made.reason)
     return _Prepared(made.files, found.family_name, made.engine, found.content)
 
 
