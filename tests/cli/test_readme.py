@@ -1,4 +1,4 @@
-"""The README: its table of options is the declarations', and what it tells people to type works."""
+"""The README and the table of options: that is the declarations', and what people are told to type works."""
 
 import os
 import re
@@ -25,6 +25,7 @@ from ..docker.conftest import ROOT
 from .conftest import Serving
 
 README = (ROOT / "README.md").read_text()
+OPTIONS = ROOT / "docs/options.md"
 COMMANDS: dict[str, tuple[type[Any], ...]] = {
     "serve": (ModelSettings, ServeSettings),
     "worker": (WorkerSettings,),
@@ -52,9 +53,9 @@ def row(name: str, default: object, option: Option) -> str:
 
 
 def test_the_table_of_options_is_that_of_the_declarations() -> None:
-    if os.environ.get("UPDATE_README"):
-        (ROOT / "README.md").write_text(BLOCK.sub(lambda _: table(), README))
-    assert BLOCK.findall((ROOT / "README.md").read_text()) == [table()], "UPDATE_README=1 brings it up to date"
+    if os.environ.get("UPDATE_OPTIONS"):
+        OPTIONS.write_text(BLOCK.sub(lambda _: table(), OPTIONS.read_text()))
+    assert BLOCK.findall(OPTIONS.read_text()) == [table()], "UPDATE_OPTIONS=1 brings it up to date"
 
 
 def test_every_flag_that_is_named_exists() -> None:
@@ -71,7 +72,8 @@ def test_every_flag_that_is_named_exists() -> None:
         EmbedSettings,
     )
     known = {name for settings in classes for each in settings_options(settings) for name in each.opts}
-    ours = "\n".join(line for line in README.splitlines() if "docker compose" not in line)
+    pages = [README, *(page.read_text() for page in (OPTIONS, ROOT / "docs/requests.md"))]
+    ours = "\n".join(line for page in pages for line in page.splitlines() if "docker compose" not in line)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
     assert len(named) > 20
     assert named <= known, named - known

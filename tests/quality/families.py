@@ -1,5 +1,5 @@
 """
-The README's table of families: what runs each, and how near it comes to torch in float32.
+The table of families in docs/models.md: what runs each, and how near it comes to torch in float32.
 
     python -m tests.quality.families
 
@@ -34,7 +34,7 @@ from tests.workers.families.test_causal_reranker import save_causal_reranker
 from tests.workers.families.test_colpali import colpali
 from tests.workers.families.test_splade import save_sparse_encoder
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/models.md"
 BLOCK = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- /families -->)", re.DOTALL)
 COLUMNS = [(engine, dtype) for engine, dtype in product(ENGINES, DTYPES) if engine != "dummy" and dtype != "auto"]
 REFERENCE = ("torch", "float32")
@@ -130,4 +130,4 @@ def _cosine(one: Array, other: Array) -> float:
 if __name__ == "__main__":
     assert set(MODELS) == set(FAMILIES) - {"dummy"}
     measured = table()
-    README.write_text(BLOCK.sub(lambda _: measured, README.read_text()))
+    PAGE.write_text(BLOCK.sub(lambda _: measured, PAGE.read_text()))

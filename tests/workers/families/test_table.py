@@ -1,11 +1,11 @@
-"""The README's table of families has each, and what it claims of engines is what they said."""
+"""The table of families in docs/models.md has each, and what it claims of engines is what they said."""
 
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES
-from tests.quality.families import BLOCK, MODELS, README
+from tests.quality.families import BLOCK, MODELS, PAGE
 
 
 def test_every_family_is_in_the_table() -> None:
-    (block,) = BLOCK.findall(README.read_text())
+    (block,) = BLOCK.findall(PAGE.read_text())
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()]
 
     measured = [row for row in rows if row[1].startswith("tested on ")]
