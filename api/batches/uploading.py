@@ -22,6 +22,8 @@ _CHUNK = 2**18
 _MOST_FIELD = 4096  # bytes of a field that is no file
 _MOST_PARTS = 16
 _ROOM = 2**16  # bytes of a form beside its file
+_CUT_OFF = (ValueError, AssertionError, ConnectionError, HttpProcessingError)
+"""What aiohttp raises where a form is not what its headers say; after the third nobody hears the answer."""
 
 
 class UploadFields(BaseModel):
@@ -68,11 +70,7 @@ async def receive(request: web.Request, storage: Storage, settings: ApiSettings,
     receiving = _Receiving(storage, settings, file_id)
     try:
         return await receiving.receive(await request.multipart())
-    except (
-        ValueError,
-        AssertionError,
-        HttpProcessingError,
-    ) as error:  # the second is aiohttp's, of one cut off
+    except _CUT_OFF as error:
         await storage.remove(place_of(file_id))
         raise InvalidInput("the form cannot be read: it is not what its headers say") from error
     except BaseException:

@@ -136,16 +136,22 @@ async def test_a_name_that_is_no_text(session: aiohttp.ClientSession) -> None:
         assert response.status == 200
 
 
-async def test_who_hangs_up_leaves_nothing(session: aiohttp.ClientSession, files_api: Api) -> None:
-    async with raw(files_api) as (_, writer):
+@pytest.mark.parametrize("half", [False, True])
+async def test_who_hangs_up_leaves_nothing(session: aiohttp.ClientSession, files_api: Api, half: bool) -> None:
+    async with raw(files_api) as (reader, writer):
         writer.write(
             b"POST /files HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 9999"
             b'\r\n\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + b"a" * 1000
         )
-        await writer.drain()
-        await asyncio.sleep(0.05)
+        if half:
+            writer.write_eof()
+            await reader.read()
+        else:
+            await writer.drain()
+            await asyncio.sleep(0.05)
     async with session.get("/files") as response:
         assert (await response.json())["data"] == []
+    assert not [line for line in files_api.log if "ERROR" in line]
 
 
 async def test_without_files(start_api: Callable[..., Api]) -> None:
