@@ -102,7 +102,7 @@ def _of_http(error: web.HTTPException, dialect: Dialect) -> web.Response:
 
 def _explain(error: web.HTTPException) -> str:
     if isinstance(error, web.HTTPNotFound):
-        return "there is nothing at this path; GET /docs lists what there is"
+        return "there is nothing at this path; /docs of this server lists what there is"
     if isinstance(error, web.HTTPMethodNotAllowed):
         return f"{error.method} is not allowed here, only {', '.join(sorted(error.allowed_methods))}"
     return error.text or error.reason
