@@ -170,6 +170,10 @@ class _Queues(Collector):
                     gauge.add_metric([model.name, lane], getattr(waiting, unit))
             yield gauge
         yield self._workers(known)
+        dead = GaugeMetricFamily("infinity_dead_letters", "Jobs that broke their worker every time.", labels=["model"])
+        for model in known:
+            dead.add_metric([model.name], model.dead)
+        yield dead
 
     def _workers(self, known: Iterable[ModelStatus]) -> Metric:
         gauge = GaugeMetricFamily("infinity_workers", "Workers alive.", labels=["model", "state"])

@@ -105,11 +105,12 @@ class Waiting:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """A model that is served, or was within a day."""
+    """A model that is served, or was within a day; `dead` counts its dead letters."""
 
     name: str
     workers: list[WorkerInfo]
     waiting: dict[Lane, Waiting]
+    dead: int = 0
 
     @property
     def ready(self) -> bool:
@@ -168,9 +169,10 @@ async def is_heard(redis: Redis, model: str, worker_id: str) -> bool:
 
 
 async def read_model(redis: Redis, name: str) -> ModelStatus:
-    """Ask for one model's workers and what waits for them."""
-    said, counts = await scripts.run(redis, "status", [keys.workers(name), keys.waiting(name)], [keys.worker(name, "")])
-    return ModelStatus(name, sorted(_readable(said), key=lambda worker: worker.id), _waiting(counts))
+    """Ask for one model's workers, what waits for them, and how many jobs they gave up."""
+    names = [keys.workers(name), keys.waiting(name), keys.dead(name)]
+    said, counts, dead = await scripts.run(redis, "status", names, [keys.worker(name, "")])
+    return ModelStatus(name, sorted(_readable(said), key=lambda worker: worker.id), _waiting(counts), dead)
 
 
 def _readable(said: Iterable[bytes]) -> Iterator[WorkerInfo]:

@@ -4,7 +4,7 @@ import asyncio
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -150,6 +150,7 @@ def to_json(look: Look, rates: Rates) -> dict[str, Any]:
                 "name": model.name,
                 "ready": model.ready,
                 "waiting": {lane: asdict(waiting) for lane, waiting in model.waiting.items()},
+                "dead_letters": model.dead,
                 "workers": [asdict(worker) | {"rate": asdict(rates[worker.id])} for worker in model.workers],
             }
             for model in look.models
@@ -159,9 +160,16 @@ def to_json(look: Look, rates: Rates) -> dict[str, Any]:
 
 
 def tables(look: Look, rates: Rates) -> Group:
-    """Draw the models, with what waits for them, and the workers; and tell of batches, where there are any."""
-    told = f"batches: {look.batches.running} running, {look.batches.waiting} waiting"
-    return Group(_models_table(look), WorkersTable(look, rates), *([told] if look.batches != Batches() else []))
+    """Draw the models, with what waits for them, and the workers; and tell of batches and dead letters, if any."""
+    return Group(_models_table(look), WorkersTable(look, rates), *_told(look))
+
+
+def _told(look: Look) -> Iterator[str]:
+    if look.batches != Batches():
+        yield f"batches: {look.batches.running} running, {look.batches.waiting} waiting"
+    for model in look.models:
+        if model.dead:
+            yield f"dead letters of {escape(model.name)}: {model.dead:,}; infinity dead --model shows them"
 
 
 def _models_table(look: Look) -> Table:

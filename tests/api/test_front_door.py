@@ -258,6 +258,7 @@ async def test_metrics(http: aiohttp.ClientSession, held: Held) -> None:
         f'infinity_tokens_total{{model="{held.model}",task="embed"}} 7.0',
         f'infinity_truncated_items_total{{model="{held.model}",task="embed"}} 1.0',
         f'infinity_workers{{model="{held.model}",state="ready"}} 1.0',
+        f'infinity_dead_letters{{model="{held.model}"}} 0.0',
         'infinity_http_request_duration_seconds_count{route="/v1/embeddings",status="200"}',
         "infinity_http_requests_in_flight 1.0",
     ):

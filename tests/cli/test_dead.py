@@ -96,6 +96,8 @@ async def test_a_poison_fails_alone_and_can_be_tried_again(start: Callable[..., 
     [letter] = letters(serving)
     assert (letter["first"], letter["task"], letter["lane"], letter["items"]) == (POISON, "embed", "online", 1)
     assert letter["reason"] == "its worker died 3 times"
+    async with connect(serving.queue_url()) as redis:
+        assert (await read_model(redis, "dummy")).dead == 1
 
     again = dead(serving, "--retry", letter["id"])  # and nobody kills any more
     assert (again.returncode, again.stderr) == (0, f"queued again: {letter['id']}\n")
@@ -104,6 +106,7 @@ async def test_a_poison_fails_alone_and_can_be_tried_again(start: Callable[..., 
         async with asyncio.timeout(PATIENCE):
             while (await read_model(redis, "dummy")).waiting["online"].items:
                 await asyncio.sleep(0.05)
+        assert (await read_model(redis, "dummy")).dead == 0
     assert letters(serving) == []
 
 

@@ -57,6 +57,14 @@ def test_batches_are_told_of_where_there_are_any() -> None:
     assert to_json(some, {})["batches"] == {"running": 2, "waiting": 198}
 
 
+def test_dead_letters_are_told_of_where_there_are_any() -> None:
+    [model] = look(0.0).models
+    some = replace(look(0.0), models=[replace(model, dead=1234)])
+    assert "dead letters of org/model[x]: 1,234" in drawn(some, {})
+    assert "dead letters" not in drawn(look(0.0), {})
+    assert to_json(some, {})["models"][0]["dead_letters"] == 1234
+
+
 def test_loading_shows_its_stage() -> None:
     loading = WorkerInfo(id="w", model="org/model[x]", stage="exporting", progress=0.4)
     text = drawn(look(0.0, loading), {})

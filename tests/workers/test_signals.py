@@ -18,6 +18,7 @@ def told() -> list[str]:
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests are run under
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
