@@ -9,17 +9,17 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from infinity_pool.api import routes
-from infinity_pool.api.admin import AdminPort
+from infinity_pool.api.access.tenants import Tenants
 from infinity_pool.api.batches.runner import RUNNER, Runner
-from infinity_pool.api.cors import Cors
 from infinity_pool.api.door import SERVER, Door
 from infinity_pool.api.keys import CLIENT, FETCHER, METRICS, READINESS, SETTINGS, TENANTS
 from infinity_pool.api.media.fetch import Fetcher
 from infinity_pool.api.metrics import Metrics
-from infinity_pool.api.proxies import Proxies
+from infinity_pool.api.network.admin import AdminPort
+from infinity_pool.api.network.cors import Cors
+from infinity_pool.api.network.proxies import Proxies
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.api.tenants import Tenants
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.memory import stay_small
 from infinity_pool.broker.outbox import QueueLimits

@@ -10,16 +10,16 @@ from typing import Any
 from aiohttp import web
 
 from infinity_pool.api.ability import check_ability
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
+from infinity_pool.api.access.tenants import Cost
+from infinity_pool.api.bodies.forms import FORM
+from infinity_pool.api.bodies.reading import UNNAMED, AnyModelBody, lane_of, read
+from infinity_pool.api.bodies.token_ids import refuse_ids
 from infinity_pool.api.deadline import Deadline
-from infinity_pool.api.forms import FORM
 from infinity_pool.api.keys import CLIENT, FETCHER, SETTINGS, TENANTS
 from infinity_pool.api.media.files import files_of
-from infinity_pool.api.reading import UNNAMED, AnyModelBody, lane_of, read
 from infinity_pool.api.rendering import result_headers
 from infinity_pool.api.settings import HttpSettings
-from infinity_pool.api.tenants import Cost
-from infinity_pool.api.token_ids import refuse_ids
 from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unavailable
 from infinity_pool.broker.messages import Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo

@@ -10,13 +10,13 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from infinity_pool.api.auth import CALLER, check_key, is_public
+from infinity_pool.api.access.auth import CALLER, check_key, is_public
+from infinity_pool.api.access.rate_headers import rate_headers
+from infinity_pool.api.access.tenants import Tenants
+from infinity_pool.api.bodies.reading import GIVEN
 from infinity_pool.api.described import dialect_of
 from infinity_pool.api.errors import STATUS, error_response
 from infinity_pool.api.metrics import Metrics
-from infinity_pool.api.rate_headers import rate_headers
-from infinity_pool.api.reading import GIVEN
-from infinity_pool.api.tenants import Tenants
 
 REQUEST_ID = "X-Request-Id"
 SERVER = "infinity-pool"

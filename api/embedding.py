@@ -7,11 +7,11 @@ from pydantic import AliasChoices, Field
 
 from infinity_pool.api.ability import check_ability
 from infinity_pool.api.asking import Asked
-from infinity_pool.api.cutting import CUTTING
+from infinity_pool.api.bodies.cutting import CUTTING
+from infinity_pool.api.bodies.reading import Dimensions
 from infinity_pool.api.jina import Inputs, JinaBody
 from infinity_pool.api.listing import list_response, matrix_pieces
 from infinity_pool.api.parts import Part, Work, items_of, run_parts
-from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, embeddings_response, identity, result_headers, usage_of
 from infinity_pool.api.vllm import VectorsBody
 from infinity_pool.broker.messages import Result

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from infinity_pool.api.cutting import CuttingBody
+from infinity_pool.api.bodies.cutting import CuttingBody
 from infinity_pool.api.parts import Part
 from infinity_pool.api.purpose import purpose_of
 from infinity_pool.api.texts import TextsOrIds

@@ -2,11 +2,11 @@
 
 from aiohttp import web
 
+from infinity_pool.api.access.tenants import Tenants
 from infinity_pool.api.media.fetch import Fetcher
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.readiness import Readiness
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.api.tenants import Tenants
 from infinity_pool.broker.client import QueueClient
 
 SETTINGS = web.AppKey("settings", ApiSettings)

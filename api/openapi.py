@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from infinity_pool.api.auth import is_public
+from infinity_pool.api.access.auth import is_public
 from infinity_pool.api.described import Description, description_of
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.cutting import CUTTING
+from infinity_pool.api.bodies.cutting import CUTTING
 from infinity_pool.api.rendering import identity, json_response, result_headers, usage_of
 from infinity_pool.api.vllm import VllmBody
 from infinity_pool.broker.messages import Result

@@ -10,11 +10,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from infinity_pool.api.app import make_app
-from infinity_pool.api.connection import Runner
 from infinity_pool.api.keys import CLIENT, READINESS
-from infinity_pool.api.listening import check, listen, take_down
+from infinity_pool.api.network.connection import Runner
+from infinity_pool.api.network.listening import check, listen, take_down
+from infinity_pool.api.network.tls import Certificate, kept_up
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.api.tls import Certificate, kept_up
 from infinity_pool.broker.errors import Unavailable
 
 Signals = asyncio.Queue[signal.Signals]

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import BeforeValidator
 
 from infinity_pool.api.asking import Asked
-from infinity_pool.api.reading import ModelBody
+from infinity_pool.api.bodies.reading import ModelBody
 from infinity_pool.api.texts import TextsOrIds
 from infinity_pool.broker.messages import Item, Result
 

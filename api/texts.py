@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from infinity_pool.api.token_ids import TAKEN_OUT, are_ids, ids_of
+from infinity_pool.api.bodies.token_ids import TAKEN_OUT, are_ids, ids_of
 from infinity_pool.broker.messages import Item
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from infinity_pool.api.cutting import CuttingBody
+from infinity_pool.api.bodies.cutting import CuttingBody
 
 
 def _refused(why: str) -> BeforeValidator:

@@ -17,7 +17,7 @@ _ALONE = (
 """Tests that measure time: they have the machine to themselves."""
 
 _TIMED = (
-    *("api/test_clients", "api/test_front_door", "api/test_openapi", "api/test_readiness"),
+    *("api/clients/test_clients", "api/test_front_door", "api/test_openapi", "api/test_readiness"),
     *("broker/test_losses", "broker/test_presence"),
     *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_stuck", "end_to_end/"),
     *("workers/test_sharing", "workers/test_signs", "workers/test_supervise"),

@@ -7,8 +7,8 @@ Infinity Pool: embeddings and their kin, served by a pool of worker processes be
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from infinity_pool.api.client import Client
-    from infinity_pool.api.sync_client import SyncClient
+    from infinity_pool.api.clients.client import Client
+    from infinity_pool.api.clients.sync_client import SyncClient
     from infinity_pool.broker.connection import connect
     from infinity_pool.broker.errors import InfinityError
     from infinity_pool.broker.mapping import Document
@@ -17,10 +17,10 @@ __all__ = ["Client", "Document", "InfinityError", "SyncClient", "connect"]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Client": "infinity_pool.api.client",
+    "Client": "infinity_pool.api.clients.client",
     "Document": "infinity_pool.broker.mapping",
     "InfinityError": "infinity_pool.broker.errors",
-    "SyncClient": "infinity_pool.api.sync_client",
+    "SyncClient": "infinity_pool.api.clients.sync_client",
     "connect": "infinity_pool.broker.connection",
 }
 

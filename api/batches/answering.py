@@ -11,8 +11,8 @@ import orjson
 
 from infinity_pool.api.asking import TOKENS
 from infinity_pool.api.batches.inside import Inside, answer, told
+from infinity_pool.api.bodies.reading import LANE_HEADER
 from infinity_pool.api.deadline import TIMEOUT_HEADER
-from infinity_pool.api.reading import LANE_HEADER
 from infinity_pool.broker.callers import Caller
 from infinity_pool.broker.connection import is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, ModelNotFound, Overloaded, Unavailable

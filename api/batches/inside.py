@@ -12,11 +12,11 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
+from infinity_pool.api.bodies.reading import GIVEN, ModelBody
 from infinity_pool.api.described import description_of, dialect_of
 from infinity_pool.api.errors import error_response
 from infinity_pool.api.keys import SETTINGS
-from infinity_pool.api.reading import GIVEN, ModelBody
 from infinity_pool.broker.callers import Caller
 
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from infinity_pool.api.counting import check_values
-from infinity_pool.api.reading import ModelBody, parse, validated
+from infinity_pool.api.bodies.counting import check_values
+from infinity_pool.api.bodies.reading import ModelBody, parse, validated
 from infinity_pool.broker.errors import InvalidInput
 
 MOST_ERRORS = 100

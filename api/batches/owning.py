@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.batches.runner import RUNNER, Runner
 from infinity_pool.broker import batches, files
 from infinity_pool.broker.batches import Batch

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from infinity_pool.api.access.keyring import Keyring
 from infinity_pool.api.batches import ledger
 from infinity_pool.api.batches.answering import Answering, not_run
 from infinity_pool.api.batches.inside import Inside
@@ -15,7 +16,6 @@ from infinity_pool.api.batches.ledger import Ledger
 from infinity_pool.api.batches.lines import Checker
 from infinity_pool.api.batches.storage import Line, Storage, place_of
 from infinity_pool.api.batches.window import Window
-from infinity_pool.api.keyring import Keyring
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker import batches, files
 from infinity_pool.broker.batches import CANCELLABLE, Batch, Claim, Status, moved

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.batches.storage import Storage, place_of
-from infinity_pool.api.forms import FORM, check_origin
-from infinity_pool.api.reading import check_encoding, validated
+from infinity_pool.api.bodies.forms import FORM, check_origin
+from infinity_pool.api.bodies.reading import check_encoding, validated
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import BaseModel, Field, StringConstraints
 
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.batches.owning import own_batch, own_file, owner_of, runner_of
 from infinity_pool.api.batches.pages import Page, page_of
+from infinity_pool.api.bodies.reading import Body, read, validated
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import openai
 from infinity_pool.api.keys import SETTINGS
-from infinity_pool.api.reading import Body, read, validated
 from infinity_pool.api.rendering import json_response
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker import batches

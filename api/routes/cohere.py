@@ -11,12 +11,12 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from infinity_pool.api.asking import Asked
 from infinity_pool.api.billing import Meta, meta_of
+from infinity_pool.api.bodies.reading import Dimensions, ModelBody
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import cohere
 from infinity_pool.api.listing import pieces_response, row_pieces
 from infinity_pool.api.parts import Part, Work, items_of, run_parts
 from infinity_pool.api.purpose import purpose_of
-from infinity_pool.api.reading import Dimensions, ModelBody
 from infinity_pool.api.rendering import SLICE, base64_of, dumps, little
 from infinity_pool.api.shapes import Base64
 from infinity_pool.api.texts import ListOfTexts

@@ -10,12 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.admin import api_url
-from infinity_pool.api.auth import public
+from infinity_pool.api.access.auth import public
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import SETTINGS
+from infinity_pool.api.network.admin import api_url
+from infinity_pool.api.network.proxies import root_path
 from infinity_pool.api.openapi import document
-from infinity_pool.api.proxies import root_path
 from infinity_pool.api.rendering import json_response
 
 routes = web.RouteTableDef()

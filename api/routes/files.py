@@ -6,15 +6,15 @@ from typing import Any, Literal
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.batches.owning import own_file, owner_of, runner_of
 from infinity_pool.api.batches.pages import Page, page_of
 from infinity_pool.api.batches.storage import place_of
 from infinity_pool.api.batches.uploading import UploadBody, receive
+from infinity_pool.api.bodies.reading import validated
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import openai
 from infinity_pool.api.keys import SETTINGS
-from infinity_pool.api.reading import validated
 from infinity_pool.api.rendering import json_response
 from infinity_pool.broker import batches, files
 from infinity_pool.broker.errors import InvalidInput, NotFound

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from infinity_pool.api.auth import public
+from infinity_pool.api.access.auth import public
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import READINESS
 from infinity_pool.api.readiness import Report

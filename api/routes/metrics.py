@@ -3,7 +3,7 @@
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from infinity_pool.api.auth import public
+from infinity_pool.api.access.auth import public
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import METRICS
 

@@ -8,8 +8,8 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from infinity_pool.api.ability import capabilities
+from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.asking import visible_models
-from infinity_pool.api.auth import CALLER
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT, SETTINGS
 from infinity_pool.api.rendering import json_response

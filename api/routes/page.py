@@ -13,11 +13,11 @@ from string import Template
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from infinity_pool.api.admin import api_url
-from infinity_pool.api.auth import public
+from infinity_pool.api.access.auth import public
 from infinity_pool.api.described import described
 from infinity_pool.api.first_request import first_request
 from infinity_pool.api.keys import CLIENT, SETTINGS, TENANTS
+from infinity_pool.api.network.admin import api_url
 from infinity_pool.broker.errors import Unavailable
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo, merged
 

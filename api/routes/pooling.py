@@ -6,11 +6,11 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from infinity_pool.api.asking import Asked, named
-from infinity_pool.api.cutting import CUTTING
+from infinity_pool.api.bodies.cutting import CUTTING
+from infinity_pool.api.bodies.reading import Dimensions
 from infinity_pool.api.described import described
 from infinity_pool.api.embedding import EmbeddingDtype
 from infinity_pool.api.listing import list_response, matrix_pieces
-from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import Encoding, usage_of
 from infinity_pool.api.shapes import Listed, Matrix, Vector
 from infinity_pool.api.texts import TextsOrIds

@@ -14,10 +14,10 @@ from aiohttp import web
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from infinity_pool.api.asking import Asked, named, together
+from infinity_pool.api.bodies.cutting import CUTTING
+from infinity_pool.api.bodies.reading import Dimensions
 from infinity_pool.api.comparing import cosine, max_sim, plain_numbers
-from infinity_pool.api.cutting import CUTTING
 from infinity_pool.api.described import described
-from infinity_pool.api.reading import Dimensions
 from infinity_pool.api.rendering import json_response, usage_of
 from infinity_pool.api.shapes import Listed
 from infinity_pool.api.texts import Texts

@@ -6,7 +6,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from infinity_pool.api.asking import Asked
-from infinity_pool.api.cutting import CUTTING, CuttingBody
+from infinity_pool.api.bodies.cutting import CUTTING, CuttingBody
 from infinity_pool.api.described import described
 from infinity_pool.api.listing import list_response, sparse_pieces
 from infinity_pool.api.rendering import usage_of

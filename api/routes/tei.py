@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.asking import visible_models
+from infinity_pool.api.bodies.reading import Body, Dimensions, ModelBody
 from infinity_pool.api.comparing import cosine, plain_numbers
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import tei
 from infinity_pool.api.labelling import LabelScore, TextsOrPairs, named_labels
 from infinity_pool.api.listing import bare_response, pair_pieces, plain_matrix_pieces, row_pieces
-from infinity_pool.api.reading import Body, Dimensions, ModelBody
 from infinity_pool.api.rendering import json_response
 from infinity_pool.api.tei import CutBody, Direction, InputsBody, Timed, side_of
 from infinity_pool.broker.errors import InvalidInput

@@ -11,14 +11,14 @@ from aiohttp import web
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from infinity_pool.api.bodies.reading import ModelBody
+from infinity_pool.api.bodies.token_ids import ids_of
 from infinity_pool.api.described import described, speak
 from infinity_pool.api.dialects import openai, tei
 from infinity_pool.api.listing import bare_response
-from infinity_pool.api.reading import ModelBody
 from infinity_pool.api.rendering import dumps, json_response
 from infinity_pool.api.tei import Timed
 from infinity_pool.api.texts import Ids, Texts
-from infinity_pool.api.token_ids import ids_of
 from infinity_pool.broker.answers import Spelled
 from infinity_pool.broker.messages import Result
 

@@ -6,7 +6,7 @@ from typing import Literal
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from infinity_pool.api.auth import CALLER
+from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.described import described
 from infinity_pool.api.dialects import openai
 from infinity_pool.api.keys import TENANTS

@@ -5,7 +5,7 @@ from importlib.metadata import version as version_of
 from aiohttp import web
 from pydantic import BaseModel
 
-from infinity_pool.api.auth import public
+from infinity_pool.api.access.auth import public
 from infinity_pool.api.described import described
 from infinity_pool.api.keys import CLIENT
 from infinity_pool.api.rendering import json_response

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from infinity_pool.api.client import AnyClient, Client
+from infinity_pool.api.clients.client import AnyClient, Client
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.presence import ModelStatus

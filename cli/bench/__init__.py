@@ -14,7 +14,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from infinity_pool.api.tls import client_context
+from infinity_pool.api.network.tls import client_context
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.cli.bench.load import Amount, Outcome, Target, run
 from infinity_pool.cli.bench.models import only_model

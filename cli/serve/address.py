@@ -4,8 +4,8 @@ import http.client
 import ipaddress
 import socket
 
+from infinity_pool.api.network.tls import client_context
 from infinity_pool.api.settings import HttpSettings
-from infinity_pool.api.tls import client_context
 
 _TIMEOUT = 2.0  # s for the API's word on its health
 

@@ -16,7 +16,7 @@ import click
 from redis.asyncio import Redis
 
 from infinity_pool.api.batches.storage import local_folder
-from infinity_pool.api.listening import check
+from infinity_pool.api.network.listening import check
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer

@@ -14,7 +14,7 @@ import pytest
 import transformers as real_transformers
 from sentence_transformers.util import quantize_embeddings
 
-from infinity_pool.api.client import Client
+from infinity_pool.api.clients.client import Client
 from infinity_pool.broker.messages import Array
 from infinity_pool.workers.files.content import RANGES
 from infinity_pool.workers.interface import Engine, Family

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from infinity_pool import Client, SyncClient
-from infinity_pool.api.client import AnyClient
+from infinity_pool.api.clients.client import AnyClient
 from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import InvalidInput
 from tests.api import conformity

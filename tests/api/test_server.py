@@ -65,7 +65,7 @@ async def test_what_a_long_body_needed_is_given_back(own: Api, api: Api) -> None
 
 
 def test_no_model_library_is_loaded() -> None:
-    modules = "infinity_pool.api.server, infinity_pool.api.sync_client, infinity_pool.cli.api"
+    modules = "infinity_pool.api.server, infinity_pool.api.clients.sync_client, infinity_pool.cli.api"
     script = f"import {modules}, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 

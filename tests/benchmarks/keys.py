@@ -14,8 +14,8 @@ from aiohttp.test_utils import make_mocked_request
 from rich.console import Console
 from rich.table import Table
 
-from infinity_pool.api.auth import CALLER, check_key
-from infinity_pool.api.keyring import Keyring
+from infinity_pool.api.access.auth import CALLER, check_key
+from infinity_pool.api.access.keyring import Keyring
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.callers import Caller

@@ -25,8 +25,8 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
+from infinity_pool.api.bodies.reading import read
 from infinity_pool.api.embedding import EmbeddingsBody
-from infinity_pool.api.reading import read
 from infinity_pool.api.rendering import Encoding, embeddings_response, json_response
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.messages import Result

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from infinity_pool.api.key_file import KeyFile
+from infinity_pool.api.access.key_file import KeyFile
 from infinity_pool.broker import keys
 from infinity_pool.broker.callers import Caller, digest, read_caller
 from infinity_pool.broker.connection import connect

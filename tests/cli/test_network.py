@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from infinity_pool.api.sync_client import SyncClient
+from infinity_pool.api.clients.sync_client import SyncClient
 
 from .conftest import PATIENCE, Running, Serving, free_port
 

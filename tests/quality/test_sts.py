@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr  # type: ignore[import-untyped] # it has no stubs of its own
 
-from infinity_pool.api.sync_client import SyncClient
+from infinity_pool.api.clients.sync_client import SyncClient
 from tests.cli.conftest import Serving
 
 PUBLISHED = 82.03  # for all-MiniLM-L6-v2, in percent

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from infinity_pool import Client
-from infinity_pool.api.client import AnyClient
+from infinity_pool.api.clients.client import AnyClient
 from infinity_pool.cli.bench.corpus import texts
 from tests.benchmarks.backfill.stack import MINILM, NAME, embed, serving, show, write
 from tests.cli.conftest import free_port

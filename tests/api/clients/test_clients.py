@@ -11,8 +11,8 @@ import pytest
 
 import infinity_pool
 from infinity_pool import Client, Document, SyncClient
-from infinity_pool.api.client import AnyClient
-from infinity_pool.api.http_client import HttpClient
+from infinity_pool.api.clients.client import AnyClient
+from infinity_pool.api.clients.http_client import HttpClient
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.errors import (

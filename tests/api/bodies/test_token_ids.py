@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infinity_pool.api.token_ids import ids_of, take_out
+from infinity_pool.api.bodies.token_ids import ids_of, take_out
 from infinity_pool.broker.errors import InvalidInput
 
 

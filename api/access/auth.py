@@ -5,7 +5,7 @@ from typing import TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from infinity_pool.api.keyring import Keyring
+from infinity_pool.api.access.keyring import Keyring
 from infinity_pool.broker.callers import ANYONE, Caller
 from infinity_pool.broker.errors import Unauthorized
 

@@ -10,9 +10,9 @@ import aiohttp
 import numpy as np
 import orjson
 
-from infinity_pool.api.http_answers import Answer, label_scores_of, model_status_of, scores_of, vectors_of
-from infinity_pool.api.http_errors import error_of
-from infinity_pool.api.tls import client_context
+from infinity_pool.api.clients.http_answers import Answer, label_scores_of, model_status_of, scores_of, vectors_of
+from infinity_pool.api.clients.http_errors import error_of
+from infinity_pool.api.network.tls import client_context
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
 from infinity_pool.broker.asking import Embedding
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable

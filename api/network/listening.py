@@ -11,10 +11,10 @@ from pathlib import Path
 from aiohttp import web
 from yarl import URL
 
-from infinity_pool.api.cors import checked_origins
-from infinity_pool.api.proxies import Proxies, root_of
+from infinity_pool.api.network.cors import checked_origins
+from infinity_pool.api.network.proxies import Proxies, root_of
+from infinity_pool.api.network.tls import Certificate
 from infinity_pool.api.settings import HttpSettings
-from infinity_pool.api.tls import Certificate
 from infinity_pool.broker.errors import InvalidInput
 
 _BACKLOG = 2048  # connections the kernel holds for us while the loop is busy

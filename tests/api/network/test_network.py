@@ -18,11 +18,11 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from infinity_pool.api.http_client import HttpClient
-from infinity_pool.api.listening import check
+from infinity_pool.api.clients.http_client import HttpClient
+from infinity_pool.api.clients.sync_client import SyncClient
+from infinity_pool.api.network.listening import check
+from infinity_pool.api.network.tls import PASSWORD_VARIABLE, client_context
 from infinity_pool.api.settings import ApiSettings
-from infinity_pool.api.sync_client import SyncClient
-from infinity_pool.api.tls import PASSWORD_VARIABLE, client_context
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from tests.api.conftest import WIDTH, Api, Process, until
 

@@ -14,16 +14,15 @@ import openai
 import pytest
 from redis.asyncio import Redis
 
-from infinity_pool.api.keyring import Keyring
+from infinity_pool.api.access.keyring import Keyring
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker import keyring, keys
 from infinity_pool.broker.callers import Caller, digest, new_secret
 from infinity_pool.broker.connection import command, connect
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.limiting import Limiter
-
-from .conformity import check
-from .conftest import Api, Held, Process, until
+from tests.api.conformity import check
+from tests.api.conftest import Api, Held, Process, until
 
 CALLERS = (
     Caller(name="root", admin=True),

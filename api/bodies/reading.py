@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from infinity_pool.api.counting import LARGE, check_values
-from infinity_pool.api.forms import FORM, check_origin, fields_of
-from infinity_pool.api.token_ids import take_out
+from infinity_pool.api.bodies.counting import LARGE, check_values
+from infinity_pool.api.bodies.forms import FORM, check_origin, fields_of
+from infinity_pool.api.bodies.token_ids import take_out
 from infinity_pool.broker.errors import DeadlineExceeded, InvalidInput
 from infinity_pool.broker.messages import LANES, Lane
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from infinity_pool.api.http_client import HttpClient
+from infinity_pool.api.clients.http_client import HttpClient
 from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.errors import InvalidInput
 

@@ -4,7 +4,7 @@ import hmac
 
 from redis.asyncio import Redis
 
-from infinity_pool.api.key_file import KeyFile
+from infinity_pool.api.access.key_file import KeyFile
 from infinity_pool.api.settings import HttpSettings
 from infinity_pool.broker.callers import ANYONE, Caller, digest
 from infinity_pool.broker.errors import Unavailable

@@ -7,7 +7,7 @@ from datetime import date
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from infinity_pool.api.keyring import Keyring
+from infinity_pool.api.access.keyring import Keyring
 from infinity_pool.api.metrics import Metrics
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.callers import Caller

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import FormData
 
-from infinity_pool.api.forms import fields_of
+from infinity_pool.api.bodies.forms import fields_of
 from infinity_pool.broker.errors import InvalidInput
 from tests.api.conftest import WIDTH, Api
 

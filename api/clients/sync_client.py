@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
-from infinity_pool.api.client import Client
+from infinity_pool.api.clients.client import Client
 from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import Cancelled
 from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Document, Mapped

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from infinity_pool.api.cors import is_allowed
+from infinity_pool.api.network.cors import is_allowed
 from infinity_pool.broker.errors import InvalidInput
 
 FORM = "multipart/form-data"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from infinity_pool.api.reading import ModelBody, Truncate
+from infinity_pool.api.bodies.reading import ModelBody, Truncate
 
 CUTTING = ("truncate", "truncate_prompt_tokens", "truncation_side")
 """The fields that say it."""

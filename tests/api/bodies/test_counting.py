@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from infinity_pool.api import counting
-from infinity_pool.api.counting import check_values
+from infinity_pool.api.bodies import counting
+from infinity_pool.api.bodies.counting import check_values
 from infinity_pool.broker.errors import InvalidInput
 from tests.api.turns import another_task
 

@@ -5,8 +5,8 @@ import re
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from infinity_pool.api.auth import is_public
-from infinity_pool.api.proxies import root_path
+from infinity_pool.api.access.auth import is_public
+from infinity_pool.api.network.proxies import root_path
 from infinity_pool.api.settings import HttpSettings
 
 _PORT = re.compile(r":\d*$")

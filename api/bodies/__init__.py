@@ -1,0 +1,1 @@
+"""Requests' bodies: read, bounded before they are parsed, and taken apart."""

@@ -1,0 +1,1 @@
+"""Clients for Python programs, over HTTP or through the queue."""
