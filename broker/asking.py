@@ -40,7 +40,7 @@ class Embedding(ABC):
         Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width.
 
         An item may be a list of token ids. `embedding_dtype` names another number format: float16, int8, uint8, or
-        binary and ubinary, whose rows are [width / 8] bytes.
+        binary and ubinary, whose rows are [width / 8] bytes. `timeout` is in seconds. Raises as `submit` does.
         """
         asked = {"dimensions": dimensions, "embedding_dtype": embedding_dtype}
         options = {name: value for name, value in asked.items() if value is not None}
@@ -113,7 +113,7 @@ class Asking(Embedding):
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Score documents for one query, [n]; raises as `submit` does."""
+        """Score documents for one query: `outputs` are float32 [n], in their order; raises as `submit` does."""
         pairs = [[query, document] for document in listed(documents, "documents")]
         with naming_documents():
             return await self.submit(model, "rerank", pairs, options=options, lane=lane, timeout=timeout)

@@ -94,11 +94,12 @@ class QueueClient(Asking):
         """
         Run some items through a model and give their outputs, in order.
 
-        What is of a `key` has its turns with other keys' of this client, by their weights; without one it has none.
+        They are one array whose first axis is the items, or a list where their shapes differ. What is of a `key` has
+        its turns with other keys' of this client, by their weights; without one it has none.
 
-        Raises the worker's error as one of ours, ModelNotFound for a model nobody serves, Unavailable when the queue
-        or all its workers are gone, DeadlineExceeded after `timeout` seconds, and Overloaded when its queue is full
-        and there is a timeout; without one it waits for room.
+        Raises the worker's error as one of ours, InvalidInput if there is no item, ModelNotFound for a model nobody
+        serves, Unavailable when the queue or all its workers are gone, DeadlineExceeded after `timeout` seconds, and
+        Overloaded when its queue is full and there is a timeout; without one it waits for room.
         Cancelling the call takes the job back.
         """
         if not items:
@@ -137,7 +138,7 @@ class QueueClient(Asking):
         return await self._watch.labels(model)
 
     async def models(self) -> list[ModelStatus]:
-        """Ask the queue which models are served, and by whom."""
+        """Ask the queue which models are served, and by whom; raises Unavailable if it cannot be reached."""
         await self._watch.refresh_soon()
         return list(self.status.values())
 

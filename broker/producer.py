@@ -17,7 +17,7 @@ from infinity_pool.broker.streams import Entry, entries_of
 
 class Producer:
     """
-    Queues bulk jobs under ids of its own, and hands out their replies, each until the next is asked for.
+    Queues bulk jobs under ids of its own, and hands out their replies; an async context manager.
 
     Its reply channel has its `name` and is kept for `keep` seconds after it was last seen, whether it runs or not; at
     most `max_in_flight` jobs are open, which bounds what the channel may hold. An outage of the queue is waited out.

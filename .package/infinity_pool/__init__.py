@@ -1,6 +1,12 @@
 """
 Infinity Pool: embeddings and their kin, served by a pool of worker processes behind a message queue.
 
+* `Client(url)` asks a server over HTTP, or the workers through their queue; `await` its methods
+* `SyncClient(url)` is the same for programs that do not await
+* `Document(id, item)` is what `map` of both takes beside plain texts
+* `InfinityError` is the base of all errors that they raise; the others are in `infinity_pool.broker.errors`
+* `connect(url)` opens the Redis of a queue; a client takes it in place of a URL
+
 `broker`, `workers`, `api` and `cli` in this folder link to the top folders of those names.
 """
 

@@ -23,8 +23,12 @@ def Client(target: str | Redis, **options: Any) -> AnyClient:  # noqa: N802 # to
     """
     Make the client for a URL: redis://, rediss:// and unix:// reach the queue, http:// and https:// an API replica.
 
-    A Redis connection stands for its queue. `options` are those of QueueClient or HttpClient; both have the same
-    methods, and are async context managers. Raises InvalidInput, naming the schemes, for any other URL.
+    A Redis connection stands for its queue. Both kinds are async context managers with the methods `embed`, `rerank`,
+    `classify`, `map`, `submit`, `labels` and `models`; what they raise is an InfinityError.
+
+    Options of a QueueClient are `timeout` in seconds (60), `online_max_items` (8) and `limits` of the queue; those of
+    an HttpClient are `api_key`, `timeout` in seconds (60), `verify` and `uds`. Raises InvalidInput, naming the schemes,
+    for any other URL.
     """
     if isinstance(target, Redis):
         return QueueClient(target, **options)

@@ -78,8 +78,12 @@ class HttpClient(Embedding):
         """
         Run some items through a model and give their outputs, in order.
 
-        Raises what the server answers as one of our errors, Unavailable if it cannot be reached, DeadlineExceeded
-        after `timeout` seconds. Cancelling the call takes the job back.
+        Of `embed` they are float32 [n, width], or of the `embedding_dtype` that is asked for; of `rerank`, whose items
+        are pairs of query and document, [n]; of `classify` [n, labels].
+
+        Raises what the server answers as one of our errors, InvalidInput for a task or an option that cannot be sent,
+        Unavailable if the server cannot be reached, DeadlineExceeded after `timeout` seconds. Cancelling the call takes
+        the job back.
         """
         unknown = set(options or {}) - _OPTIONS.get(task, set())
         if task not in _OPTIONS or unknown:
@@ -154,7 +158,7 @@ class HttpClient(Embedding):
         return [[Label(**one) for one in row] for answer in answers for row in answer.data["data"]]
 
     async def models(self) -> list[ModelStatus]:
-        """Ask the server which models are served, and by whom."""
+        """Ask the server which models are served, and by whom; raises Unavailable if it cannot be reached."""
         _, found = await self._ask("GET", "/models")
         self._status = {model["id"]: model_status_of(model) for model in found["data"]}
         return list(self._status.values())

@@ -28,6 +28,7 @@ class SyncClient:
     """
     A Client whose methods block; any number of threads may call them at the same time.
 
+    `target` and `options` are those of Client, and its methods raise the same errors, and Cancelled once it is closed.
     It works in a thread of its own, from when it is made until `close`, or the end of its `with` block.
     """
 
@@ -74,7 +75,12 @@ class SyncClient:
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> Array:
-        """Embed texts, or token ids, as the async client does."""
+        """
+        Embed texts: float32 [n, width], or [width] for a single one; `dimensions` cuts the width.
+
+        An item may be a list of token ids. `embedding_dtype` names another number format: float16, int8, uint8, or
+        binary and ubinary, whose rows are [width / 8] bytes. `timeout` is in seconds.
+        """
         work = self._client.embed(
             model, texts, dimensions=dimensions, embedding_dtype=embedding_dtype, lane=lane, timeout=timeout
         )
@@ -91,7 +97,11 @@ class SyncClient:
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> list[Ranked]:
-        """Give documents by how well they answer a query, the best first, `top_n` of them at most."""
+        """
+        Give documents by how well they answer a query, the best first, `top_n` of them at most.
+
+        `raw_scores` are the network's own, before the model's activation. `timeout` is in seconds.
+        """
         return self._wait(
             self._client.rerank(model, query, documents, top_n=top_n, raw_scores=raw_scores, lane=lane, timeout=timeout)
         )
@@ -105,7 +115,12 @@ class SyncClient:
         lane: Lane | None = None,
         timeout: float | None = None,
     ) -> list[list[Label]]:
-        """Give the scores of all of a model's labels for each text, the best first."""
+        """
+        Give the scores of all of a model's labels for each text, the best first.
+
+        A pair of texts, as for entailment, is a list of two. `raw_scores` are the network's own, before the model's
+        activation. `timeout` is in seconds.
+        """
         return self._wait(self._client.classify(model, texts, raw_scores=raw_scores, lane=lane, timeout=timeout))
 
     def map(
@@ -119,7 +134,11 @@ class SyncClient:
         max_in_flight: int = MAX_IN_FLIGHT,
         ordered: bool = True,
     ) -> Iterator[Mapped]:
-        """Put documents through a model as the async client does; they are read by the thread that asks for results."""
+        """
+        Put documents through a model as `Client.map` does: each one's output or error, in their order.
+
+        They are read by the thread that asks for results.
+        """
         handed: asyncio.Queue[Document | Item] = asyncio.Queue()
         results = self._client.map(
             model,
