@@ -59,7 +59,7 @@ def command(**values: Any) -> None:
     """
     Serve models on this machine, over HTTP.
 
-    It starts one supervised worker per model, device and replica, the API, and a private queue between them, and
+    It starts one supervised worker per model, device and replica, the API, and a private server between them, and
     starts again whatever dies. When all is ready it prints the address and a first request to try.
 
     \b
