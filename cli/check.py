@@ -14,9 +14,9 @@ from rich.table import Table
 from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.once import run_once
 from infinity_pool.cli.options import read, settings_options
+from infinity_pool.workers.device.sizes import shown
 from infinity_pool.workers.models.check import About, Trial, combinations, look, trials
 from infinity_pool.workers.settings import ModelSettings
-from infinity_pool.workers.sizes import shown
 
 _OF_SERVING = (
     "served_model_name",

@@ -18,11 +18,11 @@ from infinity_pool.broker.presence import forget_worker
 from infinity_pool.cli.options import environment
 from infinity_pool.cli.process import EXIT_INTERRUPTED
 from infinity_pool.cli.stop import Stop, first_end
-from infinity_pool.workers.devices import expand
-from infinity_pool.workers.lifeline import Lifeline
+from infinity_pool.workers.device.devices import expand
 from infinity_pool.workers.settings import WorkerSettings
-from infinity_pool.workers.supervise import Child, Refused, Supervisor
-from infinity_pool.workers.watchdog import Watchdog
+from infinity_pool.workers.supervision.lifeline import Lifeline
+from infinity_pool.workers.supervision.supervise import Child, Refused, Supervisor
+from infinity_pool.workers.supervision.watchdog import Watchdog
 
 MARGIN = 5.0
 """Seconds over the time a child gives itself to end, after which it is killed."""

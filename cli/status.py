@@ -27,7 +27,7 @@ from infinity_pool.cli.console import console, plain_table
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.outages import telling_outages
 from infinity_pool.cli.process import run_process
-from infinity_pool.workers.sizes import shown
+from infinity_pool.workers.device.sizes import shown
 
 _WORDS = ("model", "process", "state", "engine", "device", "dtype")
 _NUMBERS = ("running", "items/s", "tokens/s", "device time", "memory", "at best", "items done")

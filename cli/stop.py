@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from infinity_pool.workers.signals import on_end
+from infinity_pool.workers.supervision.signals import on_end
 
 
 class Stop:

@@ -9,9 +9,9 @@ import click
 from infinity_pool.broker.policy import check_queue
 from infinity_pool.cli.options import read, settings_options
 from infinity_pool.cli.process import run_process
-from infinity_pool.workers.lifeline import follow_parent
 from infinity_pool.workers.settings import WorkerSettings
-from infinity_pool.workers.supervise import EXIT_REFUSED
+from infinity_pool.workers.supervision.lifeline import follow_parent
+from infinity_pool.workers.supervision.supervise import EXIT_REFUSED
 
 
 @click.command(params=settings_options(WorkerSettings, repeated={"model"}))

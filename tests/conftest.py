@@ -12,7 +12,7 @@ from infinity_pool.broker.embedded import EmbeddedServer
 
 _ALONE = (
     *("api/test_deadlines", "api/test_overload", "cli/test_sharing", "end_to_end/test_fairness"),
-    *("broker/test_client", "broker/test_consumer", "workers/engines/test_dummy", "workers/test_worker"),
+    *("broker/test_client", "broker/test_consumer", "workers/engines/test_dummy", "workers/loop/test_worker"),
 )
 """Tests that measure time: they have the machine to themselves."""
 
@@ -20,7 +20,7 @@ _TIMED = (
     *("api/clients/test_clients", "api/test_front_door", "api/test_openapi", "api/test_readiness"),
     *("broker/test_losses", "broker/test_presence"),
     *("cli/test_dead", "cli/test_lone_worker", "cli/test_metrics", "cli/test_serve", "cli/test_stuck", "end_to_end/"),
-    *("workers/test_sharing", "workers/test_signs", "workers/test_supervise"),
+    *("workers/device/test_sharing", "workers/supervision/test_signs", "workers/supervision/test_supervise"),
 )
 """Tests that wait for processes to live and die: what computes beside them would have them wait too long."""
 

@@ -14,26 +14,26 @@ from infinity_pool.broker.connection import connect, end, is_outage, through_out
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.errors import InvalidInput, Unavailable
 from infinity_pool.broker.memory import give_back_unused
-from infinity_pool.workers import account
-from infinity_pool.workers.batching import Batcher
-from infinity_pool.workers.deadman import Deadman
-from infinity_pool.workers.devices import expand
-from infinity_pool.workers.holdings import Holdings
-from infinity_pool.workers.intake import Intake
-from infinity_pool.workers.lifeline import leave_at_once, leave_without_remark
-from infinity_pool.workers.meeting import folder_of
-from infinity_pool.workers.memory import EXIT_OVER_LIMIT, Guard, require_within
-from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.device.devices import expand
+from infinity_pool.workers.device.meeting import folder_of
+from infinity_pool.workers.device.memory import EXIT_OVER_LIMIT, Guard, require_within
+from infinity_pool.workers.device.sharing import Sharing, Unshared
+from infinity_pool.workers.device.sizes import parse_size
+from infinity_pool.workers.loop.batching import Batcher
+from infinity_pool.workers.loop.holdings import Holdings
+from infinity_pool.workers.loop.intake import Intake
+from infinity_pool.workers.loop.preprocess import Preprocessor
+from infinity_pool.workers.loop.worker import Worker
+from infinity_pool.workers.measuring import account
+from infinity_pool.workers.measuring.meter import Meter
+from infinity_pool.workers.measuring.pulse import Pulse
+from infinity_pool.workers.measuring.warmup import Measured, warm_up
 from infinity_pool.workers.models.loading import LoadedModel, load_model
-from infinity_pool.workers.preprocess import Preprocessor
-from infinity_pool.workers.pulse import Pulse
 from infinity_pool.workers.settings import WorkerSettings
-from infinity_pool.workers.sharing import Sharing, Unshared
-from infinity_pool.workers.signals import on_end
-from infinity_pool.workers.sizes import parse_size
-from infinity_pool.workers.supervise import EXIT_ABSENT, EXIT_REFUSED
-from infinity_pool.workers.warmup import Measured, warm_up
-from infinity_pool.workers.worker import Worker
+from infinity_pool.workers.supervision.deadman import Deadman
+from infinity_pool.workers.supervision.lifeline import leave_at_once, leave_without_remark
+from infinity_pool.workers.supervision.signals import on_end
+from infinity_pool.workers.supervision.supervise import EXIT_ABSENT, EXIT_REFUSED
 
 _WORK_AHEAD = 0.3  # s of work that a worker holds at least, besides two batches
 _MOST_AHEAD = 262_144  # tokens, however fast it is

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.keys import check_name
 from infinity_pool.broker.settings import CommonSettings, option
-from infinity_pool.workers.sizes import parse_size
+from infinity_pool.workers.device.sizes import parse_size
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float8", "int8")
 """The number formats there are to choose from."""

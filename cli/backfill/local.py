@@ -16,9 +16,9 @@ from infinity_pool.cli.children import MARGIN, one_per_device, watch, worker_chi
 from infinity_pool.cli.serve.run import keep, shared
 from infinity_pool.cli.serve.screen import screen
 from infinity_pool.cli.stop import Stop, first_end
-from infinity_pool.workers.lifeline import Lifeline
 from infinity_pool.workers.settings import ModelSettings, WorkerSettings
-from infinity_pool.workers.supervise import Supervisor
+from infinity_pool.workers.supervision.lifeline import Lifeline
+from infinity_pool.workers.supervision.supervise import Supervisor
 
 _LOOK = 0.1  # s between two looks at a worker that loads
 _DRAIN = 1.0  # s for workers to end, whose work is taken back

@@ -19,7 +19,7 @@ from infinity_pool.cli.backfill.state import State, alone, beside, check_apart, 
 from infinity_pool.cli.backfill.work import Work, name_of, options_of
 from infinity_pool.cli.process import EXIT_INTERRUPTED
 from infinity_pool.cli.stop import Stop, first_end
-from infinity_pool.workers.supervise import Refused
+from infinity_pool.workers.supervision.supervise import Refused
 
 EXIT_FAILURES = 3
 """The exit code of a backfill that is done, with documents that failed."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
 from infinity_pool.cli.bench.corpus import texts
-from infinity_pool.workers.devices import usable_cpus
+from infinity_pool.workers.device.devices import usable_cpus
 from infinity_pool.workers.files.locate import locate, read_json
 from infinity_pool.workers.settings import ModelSettings
 

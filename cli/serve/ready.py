@@ -13,7 +13,7 @@ from infinity_pool.api.first_request import first_request
 from infinity_pool.broker.connection import is_outage
 from infinity_pool.broker.presence import WorkerInfo, read_model
 from infinity_pool.cli.serve.screen import Screen, States
-from infinity_pool.workers.supervise import Supervisor
+from infinity_pool.workers.supervision.supervise import Supervisor
 
 _LOOK = 0.2  # s between two looks; presence tells its reader nothing by itself
 _UNIX = "unix:"

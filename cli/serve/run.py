@@ -37,9 +37,9 @@ from infinity_pool.cli.serve.ready import until_ready, welcome
 from infinity_pool.cli.serve.screen import Screen, screen
 from infinity_pool.cli.serve.settings import ServeSettings
 from infinity_pool.cli.stop import Stop
-from infinity_pool.workers.lifeline import Lifeline
 from infinity_pool.workers.settings import ModelSettings, WorkerSettings
-from infinity_pool.workers.supervise import Supervisor, describe
+from infinity_pool.workers.supervision.lifeline import Lifeline
+from infinity_pool.workers.supervision.supervise import Supervisor, describe
 
 Settings = TypeVar("Settings")
 

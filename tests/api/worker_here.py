@@ -9,16 +9,16 @@ from pathlib import Path
 from infinity_pool.broker.connection import connect, end
 from infinity_pool.broker.consumer import Consumer
 from infinity_pool.broker.presence import WorkerInfo, beat
-from infinity_pool.workers.batching import Batcher, Budget
-from infinity_pool.workers.held import Unit
-from infinity_pool.workers.holdings import Holdings
-from infinity_pool.workers.intake import Intake
 from infinity_pool.workers.interface import Engine, Family, ModelFiles
-from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.loop.batching import Batcher, Budget
+from infinity_pool.workers.loop.held import Unit
+from infinity_pool.workers.loop.holdings import Holdings
+from infinity_pool.workers.loop.intake import Intake
+from infinity_pool.workers.loop.preprocess import Preprocessor
+from infinity_pool.workers.loop.worker import Worker
+from infinity_pool.workers.measuring.meter import Meter
 from infinity_pool.workers.models.choices import engine_module, make_family
 from infinity_pool.workers.models.detect import detect
-from infinity_pool.workers.preprocess import Preprocessor
-from infinity_pool.workers.worker import Worker
 from tests.workers.conftest import prepare_here
 
 _BUDGET = 2048  # tokens of a batch

@@ -14,7 +14,7 @@ from infinity_pool.broker.client import QueueClient
 from infinity_pool.broker.connection import connect
 from infinity_pool.broker.embedded import EmbeddedServer
 from infinity_pool.broker.presence import read_models
-from infinity_pool.workers.deadman import EXIT_STUCK
+from infinity_pool.workers.supervision.deadman import EXIT_STUCK
 
 PATIENCE = 30.0  # s, on a busy machine
 STUCK = """

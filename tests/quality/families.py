@@ -19,7 +19,7 @@ from rich.progress import track
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array, Item
-from infinity_pool.workers.devices import expand, kind_of
+from infinity_pool.workers.device.devices import expand, kind_of
 from infinity_pool.workers.interface import Engine, Family
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import detect

@@ -5,7 +5,7 @@ from http import HTTPStatus
 import pytest
 
 from infinity_pool.workers.admin import AdminPort
-from infinity_pool.workers.meter import Meter
+from infinity_pool.workers.measuring.meter import Meter
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from infinity_pool.workers.process import run_worker
 from infinity_pool.workers.settings import WorkerSettings
-from infinity_pool.workers.supervise import EXIT_ABSENT, EXIT_REFUSED
+from infinity_pool.workers.supervision.supervise import EXIT_ABSENT, EXIT_REFUSED
 
 
 async def test_a_worker_that_cannot_load_ends_whatever_its_heartbeat_does_at_that_moment(

@@ -10,7 +10,7 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import kind_of, usable_cpus
+from infinity_pool.workers.device.devices import kind_of, usable_cpus
 from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.files.cache import Damaged, reading
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce

@@ -9,7 +9,7 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import RUNTIMES, kind_of
+from infinity_pool.workers.device.devices import RUNTIMES, kind_of
 from infinity_pool.workers.faults import device_faults
 from infinity_pool.workers.files.cache import keep_newest, reading, surroundings
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce

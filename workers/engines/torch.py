@@ -10,7 +10,7 @@ import torch
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import RUNTIMES, kind_of, usable_cpus
+from infinity_pool.workers.device.devices import RUNTIMES, kind_of, usable_cpus
 from infinity_pool.workers.faults import DeviceLost, OutOfMemory, device_faults
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress, Reduce
 from infinity_pool.workers.networks import float8

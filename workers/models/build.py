@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.device.devices import kind_of
 from infinity_pool.workers.files.cache import Damaged, read_json, surroundings, whole_folder, write_json
 from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.models.choices import ENGINES, engine_module, family_module, make_family

@@ -7,7 +7,7 @@ import numpy as np
 
 from infinity_pool.broker.errors import InvalidInput
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import expand
+from infinity_pool.workers.device.devices import expand
 from infinity_pool.workers.files.cache import surroundings, whole_file
 from infinity_pool.workers.interface import Progress
 from infinity_pool.workers.models.loading import load_model

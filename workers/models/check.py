@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from infinity_pool.broker.errors import InfinityError
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.child import run_in_child
-from infinity_pool.workers.devices import expand
+from infinity_pool.workers.device.devices import expand
+from infinity_pool.workers.device.memory import most_used
 from infinity_pool.workers.files.content import size_of
 from infinity_pool.workers.files.licence import licence_of
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, Progress
-from infinity_pool.workers.memory import most_used
 from infinity_pool.workers.models.choices import ENGINES
 from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.models.loading import load_model
 from infinity_pool.workers.networks.probes import least_cosine, outputs, probe_batches
 from infinity_pool.workers.settings import DTYPES, ModelSettings
+from infinity_pool.workers.supervision.child import run_in_child
 
 _REFERENCE = ("torch", "float32")
 _REPEATS = 5

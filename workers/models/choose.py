@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.devices import RUNTIMES, kind_of
+from infinity_pool.workers.device.devices import RUNTIMES, kind_of
 from infinity_pool.workers.files.cache import is_surroundings
 from infinity_pool.workers.files.content import file_names, has_weights, size_of
 from infinity_pool.workers.interface import Batch, Engine, Family, ModelFiles, Progress

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infinity_pool.broker.errors import InvalidInput, WorkerFailed
-from infinity_pool.workers.child import run_in_child
-from infinity_pool.workers.devices import share_cores
+from infinity_pool.workers.device.devices import share_cores
+from infinity_pool.workers.device.memory import require_room, weights
+from infinity_pool.workers.device.sizes import parse_size
 from infinity_pool.workers.files.cache import (
     LOCK,
     Damaged,
@@ -25,13 +26,12 @@ from infinity_pool.workers.files.cache import (
 from infinity_pool.workers.files.content import content_hash, definition, file_names, graphs_for, has_weights
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import Engine, Family, ModelFiles, Progress
-from infinity_pool.workers.memory import require_room, weights
 from infinity_pool.workers.models import build
 from infinity_pool.workers.models.choices import ENGINES, FAMILIES, engine_module, make_family
 from infinity_pool.workers.models.detect import family_of
 from infinity_pool.workers.models.running import run_items
 from infinity_pool.workers.settings import ModelSettings
-from infinity_pool.workers.sizes import parse_size
+from infinity_pool.workers.supervision.child import run_in_child
 
 __all__ = ["ENGINES", "FAMILIES", "LoadedModel", "load_model", "make_family"]
 

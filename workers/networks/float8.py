@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.device.devices import kind_of
 
 NAME = "float8"
 MOST_BYTES = 0.55

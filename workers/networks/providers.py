@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.device.devices import kind_of
 
 CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"

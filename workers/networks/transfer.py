@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 
 from infinity_pool.broker.messages import Array
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.device.devices import kind_of
 
 Arrays = dict[str, Array]
 

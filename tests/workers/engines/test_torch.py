@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infinity_pool.broker.errors import InvalidInput
-from infinity_pool.workers.devices import kind_of
+from infinity_pool.workers.device.devices import kind_of
 from infinity_pool.workers.engines.torch import TorchEngine, _shown
 from infinity_pool.workers.interface import Engine
 from infinity_pool.workers.models.choices import engine_module, make_family

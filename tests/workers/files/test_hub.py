@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from infinity_pool.broker.errors import InvalidInput, Unavailable
-from infinity_pool.workers.child import run_in_child
 from infinity_pool.workers.files.locate import locate
 from infinity_pool.workers.interface import ModelFiles, Progress
 from infinity_pool.workers.settings import ModelSettings
+from infinity_pool.workers.supervision.child import run_in_child
 from tests.workers.conftest import ignore_progress
 from tests.workers.hub_server import COMMIT, Hub, serve_hub
 

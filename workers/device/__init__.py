@@ -1,0 +1,1 @@
+"""Devices by name, the turns of workers that share one, and what fits into its memory."""

@@ -1,0 +1,1 @@
+"""The loop of one worker: jobs taken, prepared, batched, run and answered."""

@@ -1,0 +1,1 @@
+"""Keeping processes alive, and ending those that live and do nothing."""
