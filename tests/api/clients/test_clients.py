@@ -53,9 +53,11 @@ def test_the_url_chooses() -> None:
     assert isinstance(Client("redis://localhost"), QueueClient)
     assert isinstance(Client("rediss://localhost"), QueueClient)
     assert isinstance(Client("unix:///tmp/socket"), QueueClient)
+    assert isinstance(Client("redis+sentinel://a,b/service"), QueueClient)
+    assert isinstance(Client("rediss+cluster://localhost"), QueueClient)
     assert isinstance(Client("http://localhost"), HttpClient)
     assert isinstance(Client("https://localhost/v1"), HttpClient)
-    for wrong in ("ftp://localhost", "localhost:7997", ""):
+    for wrong in ("ftp://localhost", "http+cluster://localhost", "localhost:7997", ""):
         with pytest.raises(InvalidInput, match="starts with one of redis://"):
             Client(wrong)
     assert set(infinity_pool.__all__) == {"Client", "Document", "InfinityError", "SyncClient", "connect"}
