@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, cast
 
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, labelled, listed, naming_documents, ranked
-from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Documents, Mapped, Mapper
+from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Documents, Mapped, Mapper, check_documents
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 
 
@@ -66,10 +66,12 @@ class Embedding(ABC):
         At most `max_in_flight` of them are open, from when they are read to when the next result is asked for; equal
         ones that are open are computed once. With `ordered=False` each comes as soon as it can. A document that cannot
         be run fails alone; what concerns all is raised: ModelNotFound, Unauthorized, Forbidden, InvalidInput that
-        names an option. On the bulk lane outages and full queues are waited out.
+        names an option. On the bulk lane outages and full queues are waited out. An error of the source is raised
+        behind the results of what it gave before.
 
         A plain iterable is read in the event loop; one that has to wait should be an asynchronous one.
         """
+        check_documents(documents)
         submit = partial(self.submit, model, task, options=options, lane=lane)
         mapper = Mapper(submit, max_in_flight=max_in_flight, ordered=ordered, waits=lane == "bulk")
         return mapper.results(documents)

@@ -17,7 +17,7 @@ from infinity_pool.broker.connection import Backoff, connect, end, is_outage
 from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Overloaded, Unavailable
 from infinity_pool.broker.inbox import Inbox
 from infinity_pool.broker.lanes import ONLINE_ITEMS, usual_lane
-from infinity_pool.broker.messages import UNRUN, Item, Job, Lane, Result
+from infinity_pool.broker.messages import LANES, UNRUN, Item, Job, Lane, Result
 from infinity_pool.broker.outbox import Outbox, QueueLimits, Ticket
 from infinity_pool.broker.presence import ModelStatus, WorkerInfo
 from infinity_pool.broker.splitting import JOB_BYTES, JOB_TOKENS, UNRUN_BYTES, cost_of, join, split
@@ -105,6 +105,8 @@ class QueueClient(Asking):
         if not items:
             raise InvalidInput("there is nothing to run: the list is empty", param="input")
         lane = lane or self.usual_lane(model, items)
+        if lane not in LANES:
+            raise InvalidInput(f"lane must be {' or '.join(LANES)}, not {lane!r}", param="lane")
         timeout = self.timeout if timeout is None and lane == "online" else timeout
         backoff = Backoff()
         while True:

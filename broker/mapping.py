@@ -43,6 +43,12 @@ class Mapped:
 Documents = Iterable[Document | Item] | AsyncIterable[Document | Item]
 
 
+def check_documents(documents: Documents) -> None:
+    """Refuse one document in place of several, whose letters or parts would be taken for them."""
+    if isinstance(documents, str | bytes | Document):
+        raise InvalidInput("documents are several: put a single one in a list", param="documents")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
     """A document that is open."""
@@ -72,12 +78,17 @@ class Mapper:
         self._open = self._chars = 0
         self._read = False  # whether all documents were
         self._broken: BaseException | None = None
+        self._source_error: Exception | None = None
         self._room = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def results(self, documents: Documents) -> AsyncGenerator[Mapped, None]:
-        """Give what becomes of each; raises what concerns them all, such as ModelNotFound, and the source's errors."""
+        """
+        Give what becomes of each; raises what concerns them all, such as ModelNotFound.
+
+        An error of the source is raised when the results of all that it gave have been given.
+        """
         self._start(self._feed(documents))
         try:
             while await self._some():
@@ -97,6 +108,8 @@ class Mapper:
             if self._broken:
                 raise self._broken
             if self._read and not self._open:
+                if self._source_error:
+                    raise self._source_error
                 return False
             self._news.clear()
             await self._news.wait()
@@ -113,6 +126,15 @@ class Mapper:
         self._room.set()
 
     async def _feed(self, documents: Documents) -> None:
+        try:
+            await self._read_all(documents)
+        except Exception as error:  # noqa: BLE001 - it is raised when nothing is open any more
+            self._source_error = error
+        self._chunks.launch()
+        self._read = True
+        self._news.set()
+
+    async def _read_all(self, documents: Documents) -> None:
         index = 0
         async for document in _each(documents):
             self._add(index, *(document if isinstance(document, Document) else (None, document)))
@@ -122,9 +144,6 @@ class Mapper:
             while self._open and (self._open >= self._most or self._chars >= _MOST_CHARS):
                 self._room.clear()
                 await self._room.wait()
-        self._chunks.launch()
-        self._read = True
-        self._news.set()
 
     def _add(self, index: int, id: Any, item: Item) -> None:
         key = _key(item)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import uvloop
 
-from infinity_pool.broker.errors import InfinityError, InvalidInput
+from infinity_pool.broker.errors import Forbidden, InfinityError, InvalidInput, Unauthorized
 from infinity_pool.broker.settings import CommonSettings
 from infinity_pool.cli.logs import start_logging
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any, int]], *, refused: int = 1) -> int:
     """
-    Run a process's main coroutine and give its exit code: `refused` for input that will never do.
+    Run a process's main coroutine and give its exit code: `refused` for input, or a key, that will never do.
 
     An error that we foresaw is one line on stderr; any other is one in the log, with its traceback at level debug.
     """
@@ -35,7 +35,7 @@ def run_process(settings: CommonSettings, main: Callable[[], Coroutine[Any, Any,
     except InfinityError as error:
         _log.debug("ended by", exc_info=error)
         click.echo(f"error: {error}", err=True)
-        return refused if isinstance(error, InvalidInput) else 1
+        return refused if isinstance(error, InvalidInput | Unauthorized | Forbidden) else 1
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the process ends here, and its log should say why in a line

@@ -2,7 +2,8 @@
 
 import asyncio
 import io
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from infinity_pool.api.clients.http_errors import error_of
 from infinity_pool.api.network.tls import client_context
 from infinity_pool.broker.answers import Label, Ranked, check_top_n, listed, ranked
 from infinity_pool.broker.asking import Embedding
-from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable
+from infinity_pool.broker.errors import DeadlineExceeded, InfinityError, InvalidInput, Unavailable, Unprocessable
 from infinity_pool.broker.messages import Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus
 from infinity_pool.broker.splitting import join
@@ -90,6 +91,7 @@ class HttpClient(Embedding):
             raise InvalidInput(f"the server has no {task} with {', '.join(unknown) or 'these items'}", param="task")
         body = {**(options or {}), "model": model}
         if task == "rerank":
+            _check_pairs(items)
             sides = {"text_2": [pair[1] for pair in items], "text_1": [pair[0] for pair in items]}
             answers = await self._in_parts("/score", {**body, "task": task}, sides, lane, timeout)
             return join([scores_of(answer) for answer in answers])
@@ -185,7 +187,10 @@ class HttpClient(Embedding):
         timeout = self.timeout if timeout is None and lane != "bulk" else timeout
         headers = _headers(lane, timeout)
         starts = range(0, len(items), _PART_ITEMS)
-        asks = [self._part(path, body | _cut(columns, first, first + _PART_ITEMS), headers, first) for first in starts]
+        asks = [
+            partial(self._part, path, body | _cut(columns, first, first + _PART_ITEMS), headers, first)
+            for first in starts
+        ]
         try:
             async with asyncio.timeout(timeout):
                 return await _together(asks)
@@ -217,6 +222,13 @@ class HttpClient(Embedding):
             raise InfinityError(f"{self._base + path} did not answer with JSON") from error
 
 
+def _check_pairs(items: Sequence[Item]) -> None:
+    """Refuse what is no pair, of which one would be made."""
+    for place, item in enumerate(items):
+        if not (isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)):
+            raise Unprocessable("must be a pair of two texts, the query and the document", param="input", item=place)
+
+
 def _cut(columns: Mapping[str, Sequence[Item]], first: int, end: int) -> dict[str, list[Item]]:
     return {field: list(items[first:end]) for field, items in columns.items()}
 
@@ -236,13 +248,13 @@ def _encoded(body: dict[str, Any]) -> bytes:
         raise InvalidInput(f"an item cannot be sent: {error}", param="input") from error
 
 
-async def _together(asks: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+async def _together(asks: Sequence[Callable[[], Coroutine[Any, Any, Answer]]]) -> list[Answer]:
     """Await all, a few at a time; the first failure cancels the others."""
     turns = asyncio.Semaphore(_PARTS_AT_ONCE)
 
-    async def in_turn(ask: Coroutine[Any, Any, Answer]) -> Answer:
+    async def in_turn(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         async with turns:
-            return await ask
+            return await ask()
 
     tasks = [asyncio.create_task(in_turn(ask)) for ask in asks]
     try:

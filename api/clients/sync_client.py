@@ -2,26 +2,25 @@
 
 import asyncio
 import atexit
-import itertools
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
 from infinity_pool.api.clients.client import Client
+from infinity_pool.api.clients.handing import Handed, Reading
 from infinity_pool.broker.answers import Label, Ranked
 from infinity_pool.broker.errors import Cancelled
-from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Document, Mapped
+from infinity_pool.broker.mapping import MAX_IN_FLIGHT, Document, Mapped, check_documents
 from infinity_pool.broker.messages import Array, Item, Lane, Result
 from infinity_pool.broker.presence import ModelStatus
 
 T = TypeVar("T")
-
-_END = object()  # of the documents that are handed on
 
 
 class SyncClient:
@@ -139,24 +138,20 @@ class SyncClient:
 
         They are read by the thread that asks for results.
         """
-        handed: asyncio.Queue[Document | Item] = asyncio.Queue()
-        results = self._client.map(
-            model,
-            _handed_on(handed),
-            task=task,
-            options=options,
-            lane=lane,
-            max_in_flight=max_in_flight,
-            ordered=ordered,
-        )
-        rest, room = itertools.chain(documents, [_END]), max_in_flight
+        check_documents(documents)
+        begin = partial(self._client.map, model, task=task, options=options, lane=lane)
+        handed = Handed(partial(begin, max_in_flight=max_in_flight, ordered=ordered))
+        reading = Reading(documents, max_in_flight)
         try:
-            while (done := self._wait(_next(results, handed, list(itertools.islice(rest, room))))) is not None:
-                yield done
-                room = 1
+            step = self._wait(handed.step(reading.some(), reading))
+            while not step.end:
+                if step.result is not None:
+                    yield step.result
+                    reading.give_back()
+                step = self._wait(handed.step(reading.some() if step.wants else [], reading))
         finally:
             with suppress(Cancelled):  # closing the client has closed it
-                self._wait(_close(results))
+                self._wait(handed.close())
 
     def models(self) -> list[ModelStatus]:
         """Ask which models are served, and by whom."""
@@ -210,21 +205,3 @@ class SyncClient:
             call = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._calls.add(call)
         return call
-
-
-async def _handed_on(handed: asyncio.Queue[Document | Item]) -> AsyncIterator[Document | Item]:
-    while (document := await handed.get()) is not _END:
-        yield document
-
-
-async def _next(
-    results: AsyncGenerator[Mapped, None], handed: asyncio.Queue[Document | Item], documents: Sequence[Document | Item]
-) -> Mapped | None:
-    """Hand some documents on and give the next result; None after the last."""
-    for document in documents:
-        handed.put_nowait(document)
-    return await anext(results, None)
-
-
-async def _close(results: AsyncGenerator[Mapped, None]) -> None:
-    await results.aclose()

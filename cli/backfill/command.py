@@ -22,6 +22,7 @@ _WITHOUT = (
     *("compile", "onnx_file"),
 )
 _ALWAYS = ("model", "embedding_dtype")  # of those of a model, what is also for one that others serve
+_SERVERS = ("http://", "https://")
 
 _EPILOG = """
 Exit codes: 0, all documents are in the output; 3, all but those in OUT.failures.jsonl; 1, it broke off, and the same
@@ -45,7 +46,8 @@ def make(name: str, help: str) -> click.Command:
         "The model, where it is run here": options_of(ModelSettings),
     }
     argument = click.Argument(["inputs"], nargs=-1, required=True, metavar="INPUT...")
-    params = [argument, *settings_options(task.Settings, without=_WITHOUT)]
+    without = _WITHOUT if "embedding_dtype" in task.OPTIONS else (*_WITHOUT, "embedding_dtype")
+    params = [argument, *settings_options(task.Settings, without=without)]
     return SectionedCommand(name, callback=run, params=params, help=help, epilog=_EPILOG, sections=sections)
 
 
@@ -53,6 +55,12 @@ def _check(ctx: click.Context, settings: BackfillSettings) -> None:
     """Refuse options that would say nothing."""
     if settings.url and settings.redis_url and _given(ctx, "url") and _given(ctx, "redis_url"):
         raise click.UsageError("--url and --redis-url name two places: give one")
+    if settings.url and not settings.url.startswith(_SERVERS):
+        raise click.UsageError(f"--url is a server's, http:// or https://, not {settings.url}")
+    if settings.redis_url.startswith(_SERVERS):
+        raise click.UsageError(f"--redis-url is a Redis, not a server: --url {settings.redis_url}")
+    if not settings.url and _given(ctx, "api_key"):
+        raise click.UsageError("--api-key is for a server, which --url names")
     if settings.url or settings.redis_url:
         for name in options_of(ModelSettings):
             if name not in _ALWAYS and name not in _WITHOUT and _given(ctx, name):

@@ -134,5 +134,13 @@ def check_names(names: Sequence[str], fields: Sequence[str]) -> None:
 
 
 def _kind(value: Any) -> str:
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", list: "a list", str: "a text"}
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        str: "a text",
+        bytes: "binary data",
+    }
     return names.get(type(value), "an object")

@@ -14,7 +14,7 @@ from infinity_pool.broker.errors import InfinityError, InvalidInput
 from infinity_pool.cli.backfill.formats import FORMATS
 from infinity_pool.cli.backfill.local import served
 from infinity_pool.cli.backfill.settings import BackfillSettings
-from infinity_pool.cli.backfill.source import File, find
+from infinity_pool.cli.backfill.source import File, find, shown
 from infinity_pool.cli.backfill.state import State, alone, beside, check_apart, load, remove_failures, save
 from infinity_pool.cli.backfill.work import Work, name_of, options_of
 from infinity_pool.cli.process import EXIT_INTERRUPTED
@@ -119,7 +119,7 @@ def check_removed(out: Path) -> None:
 def asked_for(task: ModuleType, settings: BackfillSettings, files: list[File], format: str) -> dict[str, Any]:
     """Give the input and all options that the output depends on."""
     return {
-        "inputs": [{"name": file.name, "bytes": file.size, "format": file.format} for file in files],
+        "inputs": [{"name": shown(file.name), "bytes": file.size, "format": file.format} for file in files],
         "task": name_of(task),
         "model": settings.model,
         "revision": settings.revision,

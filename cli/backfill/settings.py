@@ -5,7 +5,7 @@ from functools import partial
 
 from infinity_pool.broker.mapping import MAX_IN_FLIGHT
 from infinity_pool.broker.settings import option
-from infinity_pool.cli.backfill.formats import FORMATS
+from infinity_pool.cli.backfill.formats import READ
 from infinity_pool.workers.settings import ModelSettings
 
 own = partial(option, scope="backfill")
@@ -16,11 +16,11 @@ class BackfillSettings(ModelSettings):
     """Files through a model."""
 
     out: str = own("Where results go: a .jsonl or .npy file, or a folder or URL of Parquet shards, NAME.parquet.")
-    format: str = own("What the input is; auto: its names say.", default="auto", choices=("auto", *FORMATS))
+    format: str = own("What the input is; auto: its names say.", default="auto", choices=("auto", *READ))
     id_field: str = own("The field with each row's id; default: ids are the rows' places, from 0.", default="")
     unique_ids: bool = own("Refuse a row whose id an earlier one has, by an index on the disk.", default=True)
     url: str = own("A server to use, http:// or https://, which serves the model under that name.", default="")
-    api_key: str = option("Ask callers for this key, as a Bearer token.", default="", secret=True)
+    api_key: str = option("The key to show to that server, as a Bearer token.", default="", secret=True)
     redis_url: str = option(
         "Redis of the workers to use; default: a private server and a worker of its own, started here.",
         default="",

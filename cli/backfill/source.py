@@ -21,7 +21,7 @@ import orjson
 
 from infinity_pool.broker.errors import InvalidInput, Unprocessable
 from infinity_pool.broker.messages import Item
-from infinity_pool.cli.backfill.formats import FORMATS
+from infinity_pool.cli.backfill.formats import FORMATS, READ
 from infinity_pool.cli.backfill.ids import Ids
 from infinity_pool.cli.backfill.rows import Line, MissingField, Record, Row, check_id, missing
 
@@ -92,9 +92,16 @@ def _format_of(name: str) -> str:
     path = PurePosixPath(name.lower())
     ending = PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
     found = next((each for each in FORMATS if ending in _module(each).SUFFIXES), None)
-    if found:
+    if found in READ:
         return found
-    raise InvalidInput(f"--format must say what {name} is: one of {', '.join(FORMATS)}", param="format")
+    if found:
+        raise InvalidInput(f"{shown(name)} is {found}, which is only written, not read", param="inputs")
+    raise InvalidInput(f"--format must say what {shown(name)} is: one of {', '.join(READ)}", param="format")
+
+
+def shown(name: str) -> str:
+    """Give a file's name as text that can be written down, also where its bytes are no UTF-8."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _module(format: str) -> Any:
@@ -102,9 +109,7 @@ def _module(format: str) -> Any:
 
 
 def reader(format: str) -> Callable[[BinaryIO, Sequence[str]], Iterator[Line]]:
-    """Give what reads a format; raises InvalidInput for one that is only written."""
-    if not hasattr(_module(format), "read"):
-        raise InvalidInput(f"{format} is only written", param="format")
+    """Give what reads a format, one of READ."""
     return cast(Callable[[BinaryIO, Sequence[str]], Iterator[Line]], _module(format).read)
 
 
@@ -182,7 +187,7 @@ class Source:
         """Give the rows that are not skipped; raises InvalidInput where those that are skipped have changed."""
         digest, seen, useless = b"", Ids() if self._unique else None, 0
         for index, (file, line) in enumerate(self._lines()):
-            row = Row(index, file.name, line.number, index)
+            row = Row(index, shown(file.name), line.number, index)
             self._rows_read = index + 1
             error = self._fill(row, line, seen)
             digest = row.digest = _digest(digest, row)
@@ -222,7 +227,7 @@ class Source:
                 for line in self._lines_of(file):
                     yield file, line
             except _BROKEN as error:
-                message = f"{file.name} cannot be read as {file.format}: {error}"
+                message = f"{shown(file.name)} cannot be read as {file.format}: {error}"
                 raise InvalidInput(message, param="inputs") from error
             self._before += file.size or 0
 

@@ -103,12 +103,15 @@ class Work:
         if served.model not in models:
             names = ", ".join(models) or "none"
             raise ModelNotFound(f"no model {served.model!r} is served there; there is: {names}", param="model")
-        workers = models[served.model].workers
+        workers, task = models[served.model].workers, name_of(self._task)
+        tasks = {each for worker in workers for each in worker.tasks}
+        if tasks and task not in tasks:
+            raise InvalidInput(f"{served.model} cannot {task}, only {', '.join(sorted(tasks))}", param="model")
         fingerprint = next((worker.fingerprint for worker in workers if worker.fingerprint), "")
         if self._state.fingerprint and fingerprint and fingerprint != self._state.fingerprint:
             raise InvalidInput(f"{served.model} is another model than before; --restart begins anew", param="model")
         self._state.fingerprint = self._state.fingerprint or fingerprint
-        if name_of(self._task) == "classify":
+        if task == "classify":
             self._labels = [*await served.client.labels(served.model)]
 
     async def _after_each(self, show: Show) -> None:

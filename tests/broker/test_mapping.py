@@ -98,11 +98,15 @@ async def test_what_concerns_all_is_raised(client: QueueClient) -> None:
 
 async def test_the_errors_of_a_source_are_raised(client: QueueClient) -> None:
     def source() -> Iterator[str]:
-        yield "a"
+        yield from numbered(100)
         raise OSError("the disk is gone")
 
+    seen = []
     with pytest.raises(OSError, match="the disk is gone"):
-        [_ async for _ in client.map("m", source())]
+        async for result in client.map("m", source()):
+            assert result.error is None
+            seen.append(result.index)
+    assert seen == [*range(100)]
 
 
 async def test_one_that_is_left_takes_its_jobs_back(client: QueueClient, echo: Echo) -> None:

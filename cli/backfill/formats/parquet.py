@@ -46,8 +46,21 @@ def _values(column: "pa.Array[Any]") -> list[Any]:
         values = column.to_pylist()
         return values
     except UnicodeDecodeError:
-        values = column.cast(pa.large_binary()).to_pylist()
-        return [None if value is None else value.decode(errors="surrogateescape") for value in values]
+        values = _decoded(column.cast(_undecoded(column.type)).to_pylist())
+        return values
+
+
+def _undecoded(kind: "pa.DataType") -> "pa.DataType":
+    """Give the type of the bytes of texts, or of lists of them."""
+    if hasattr(kind, "value_type") and not pa.types.is_dictionary(kind):
+        return pa.large_list(_undecoded(kind.value_type))
+    return pa.large_binary()
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(each) for each in value]
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
 
 
 class Writer:

@@ -1,6 +1,7 @@
 """One client, four ways: over the queue and over HTTP, async and sync, with the same results and errors."""
 
 import asyncio
+import gc
 import itertools
 import threading
 import time
@@ -104,6 +105,68 @@ def test_many_documents_without_awaiting(sync_client: SyncClient, api: Api) -> N
         if result.index == 20:
             break  # who stops there leaves nothing behind
     assert sync_client.embed("m", "four")[0] == 4
+
+
+def test_a_slow_source_keeps_no_results_waiting(sync_client: SyncClient, api: Api) -> None:
+    read = 0
+
+    def source() -> Iterator[str]:
+        nonlocal read
+        for n in range(20):
+            time.sleep(0.03)
+            read += 1
+            yield "x" * n
+
+    had_read = [read for _ in sync_client.map("m", source())]
+
+    assert had_read[0] < 20
+    assert len(had_read) == 20
+
+
+def test_what_a_source_gave_before_its_error_is_run(sync_client: SyncClient, api: Api) -> None:
+    def source() -> Iterator[str]:
+        yield from ("x" * n for n in range(100))
+        raise OSError("the disk is gone")
+
+    seen = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        for result in sync_client.map("m", source()):
+            assert result.error is None
+            seen.append(int(result.output[0]))
+
+    assert seen == [*range(100)]
+
+
+async def test_one_document_is_not_taken_for_several(client: AnyClient, target: str, api: Api) -> None:
+    for one in ("four", b"four", Document(1, "four")):
+        with pytest.raises(InvalidInput, match="put a single one in a list"):
+            client.map("m", one)
+    with SyncClient(target) as sync_client, pytest.raises(InvalidInput, match="in a list"):
+        next(sync_client.map("m", "four"))
+
+
+async def test_a_lane_that_there_is_not(client: AnyClient, api: Api) -> None:
+    with pytest.raises(InvalidInput, match="online or bulk"):
+        await client.submit("m", "embed", ["a"], lane="fast")  # type: ignore[arg-type]
+    assert (await client.embed("m", "four"))[0] == 4
+
+
+async def test_what_is_no_pair_is_not_made_one(idle_api: Api) -> None:
+    async with HttpClient(idle_api.url) as client:
+        for item in ("ab", ["a"], ["a", "b", "c"], ["a", None], None):
+            with pytest.raises(Unprocessable, match="a pair of two texts") as raised:
+                await client.submit("m", "rerank", [["a", "b"], item])
+            assert raised.value.item == 1
+
+
+async def test_http_that_is_cancelled_before_it_began(idle_api: Api) -> None:
+    async with HttpClient(idle_api.url) as client:
+        asked = asyncio.create_task(client.submit("m", "embed", ["a"] * 1000))
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    gc.collect()  # what was never awaited is told of now, and fails the test
 
 
 async def test_the_same_result(client: AnyClient, held: Held) -> None:

@@ -1,5 +1,6 @@
 """The commands as they are typed, with models that run here and are stopped at the end."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pyarrow import parquet
 
 from infinity_pool import SyncClient
 from infinity_pool.broker.embedded import EmbeddedServer
-from infinity_pool.broker.errors import ModelNotFound
+from infinity_pool.broker.errors import InvalidInput, ModelNotFound
 from tests.cli.backfill.conftest import MODEL, Run
 from tests.cli.conftest import Running
 from tests.prepared import prepared
@@ -69,6 +70,10 @@ def test_a_worker_that_refuses_ends_it(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (["--redis-url", "redis://x", "--url", "http://x"], "give one"),
+        (["--url", "redis://x"], "--url is a server's, http:// or https://, not redis://x"),
+        (["--redis-url", "http://x"], "--redis-url is a Redis, not a server: --url http://x"),
+        (["--redis-url", "redis://x", "--api-key", "k"], "--api-key is for a server, which --url names"),
+        (["--format", "npy"], "--format"),
         (["--redis-url", "redis://x", "--engine", "torch"], "--engine is for a model that is run here"),
         (["--max-in-flight", "0"], "--max-in-flight"),
         (["--format", "doc"], "--format"),
@@ -79,6 +84,12 @@ def test_options_that_will_not_do(options: list[str], told: str, tmp_path: Path)
 
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_only_vectors_have_a_number_format() -> None:
+    for name, has_it in (("embed", True), ("rerank", False), ("classify", False)):
+        command = importlib.import_module(f"infinity_pool.cli.{name}").command
+        assert ("embedding_dtype" in [each.name for each in command.params]) == has_it
 
 
 def test_without_standard_streams(queue_url: str, tmp_path: Path) -> None:
@@ -161,6 +172,21 @@ async def test_classify(scorers: str, run: Run, tmp_path: Path) -> None:
     assert failed["reason"] == "text has 3 texts, not two"
 
 
+async def test_a_model_that_has_no_labels(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(InvalidInput, match="m cannot classify, only embed"):
+        await run("classify", "in.txt", out="out.jsonl")
+
+
+async def test_a_wrong_key_will_not_do(guarded_url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    ask = ("embed", "in.txt", "--model", MODEL, "--out", "out.jsonl", "--url", guarded_url)
+
+    done = infinity(*ask, "--api-key", "another-key", folder=tmp_path)
+
+    assert (done.returncode, done.stderr) == (2, "error: the key is wrong\n")
+
+
 def test_neither_the_api_nor_a_worker_brings_these_libraries_along() -> None:
     modules = ("api.server", "workers.process", "cli.embed")
     code = f"import sys, {', '.join(f'infinity_pool.{each}' for each in modules)}; print(*sys.modules)"
@@ -168,17 +194,23 @@ def test_neither_the_api_nor_a_worker_brings_these_libraries_along() -> None:
     assert not {"pyarrow", "fsspec"} & {*done.stdout.split()}
 
 
-async def test_a_server_over_http(queue_url: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("".join(f"{n:>0{n % 40 + 4}}\n" for n in range(500)))
+@pytest.fixture(scope="module")
+def guarded_url(queue_url: str) -> Iterator[str]:
+    """An API with the key sesame-key."""
     api = Running("api", "--port", "0", "--redis-url", queue_url, "--api-key", "sesame-key")
     try:
         api.expect("listening on ")
-        url = api.output.partition("listening on ")[2].split()[0]
-        ask = {"url": url, "api_key": "sesame-key", "redis_url": ""}
-        code = await run("embed", "in.txt", out="out.npy", model=MODEL, **ask)
-        with pytest.raises(ModelNotFound, match=f"'absent' is served there; there is: {MODEL}"):  # not as a request is
-            await run("embed", "in.txt", out="absent.npy", model="absent", **ask)
+        yield api.output.partition("listening on ")[2].split()[0]
     finally:
         api.end()
-    assert code == 0
+
+
+async def test_a_server_over_http(guarded_url: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{n:>0{n % 40 + 4}}\n" for n in range(500)))
+    ask = {"url": guarded_url, "api_key": "sesame-key", "redis_url": ""}
+
+    assert await run("embed", "in.txt", out="out.npy", model=MODEL, **ask) == 0
+    with pytest.raises(ModelNotFound, match=f"'absent' is served there; there is: {MODEL}"):  # not as a request is
+        await run("embed", "in.txt", out="absent.npy", model="absent", **ask)
+
     assert np.load(tmp_path / "out.npy")[:, 0].tolist() == [n % 40 + 4 for n in range(500)]

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from pyarrow import parquet
 from upath import UPath
 
 from infinity_pool.broker.errors import InvalidInput
+from infinity_pool.cli.backfill.formats import FORMATS
+from infinity_pool.cli.backfill.formats import READ as READ_FORMATS
 from tests.cli.backfill.conftest import WIDTH, Run
 
 TEXTS = ["a", "two words", "ünï", 'with "quotes", and a comma', "x" * 700] * 60
@@ -132,6 +135,17 @@ async def test_shards_to_a_url(run: Run, tmp_path: Path) -> None:
     assert json.loads(state.read_bytes())["done"] == len(TEXTS)
 
 
+def test_those_that_are_read() -> None:
+    modules = {name: importlib.import_module(f"infinity_pool.cli.backfill.formats.{name}") for name in FORMATS}
+    assert [name for name, module in modules.items() if hasattr(module, "read")] == READ_FORMATS
+
+
+async def test_a_name_that_is_no_utf_8(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in\udcff.txt").write_text("a\n\nb")
+    assert await run("embed", "in\udcff.txt", out="out.jsonl") == 3
+    assert json.loads((tmp_path / "out.jsonl.failures.jsonl").read_text())["file"].endswith("in\\xff.txt")
+
+
 async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").touch()
 
@@ -151,7 +165,8 @@ async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
         ("in.doc", "out.npy", {}, "--format must say what"),
         ("in.txt", "out.doc", {}, "--out ends in"),
         ("in.txt", "out.csv", {}, "--out ends in"),
-        ("in.txt", "out.npy", {"format": "npy"}, "npy is only written"),
+        ("in.npy", "out.jsonl", {}, r"in\.npy is npy, which is only written"),
+        ("in\udcff.doc", "out.npy", {}, r"what .*in\\xff\.doc is: one of csv, jsonl, parquet, txt"),
         ("in.txt", "out.npy", {"id_field": "id"}, "has no fields"),
         ("in.txt", "out.npy", {"format": "jsonl"}, ""),
     ],
@@ -159,7 +174,7 @@ async def test_an_empty_file(run: Run, tmp_path: Path) -> None:
 async def test_what_will_not_do(
     name: str, out: str, options: dict[str, str], told: str, run: Run, tmp_path: Path
 ) -> None:
-    for each in ("in.txt", "in.doc"):
+    for each in ("in.txt", "in.doc", "in.npy", "in\udcff.doc"):
         write_txt(tmp_path / each, TEXTS[:5])
     if not told:
         assert await run("embed", name, out=out, **options) == 3

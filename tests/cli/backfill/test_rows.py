@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from infinity_pool.broker.errors import InvalidInput, ModelNotFound
+from infinity_pool.broker.errors import InvalidInput, ModelNotFound, Unprocessable
+from infinity_pool.cli.backfill.formats.parquet import read
+from infinity_pool.cli.backfill.rows import text_of, texts_of
 from tests.cli.backfill.conftest import Run
 
 LARGE = 10_000_000
@@ -117,6 +119,28 @@ async def test_bad_rows_of_parquet(run: Run, tmp_path: Path) -> None:
     told = {row["line"]: row["reason"] for row in failures(tmp_path / "out.npy.failures.jsonl")}
     assert told == {2: "text is no text but null", 3: "text is not UTF-8", 4: "text is empty"}
     assert (tmp_path / "out.npy.ids.jsonl").read_text() == "0\n4\n"
+
+
+async def test_bad_lists_of_parquet(run: Run, tmp_path: Path) -> None:
+    lists = pa.array([[b"a", b"\xff"], None, [b"a", b"b"]], pa.list_(pa.binary()))
+    texts = pa.ListArray.from_arrays(lists.offsets, lists.values.view(pa.string()), mask=lists.is_null())
+    bytes_alone = pa.array([b"a", b"b", b"c"], pa.binary())
+    parquet.write_table(pa.table({"query": ["q"] * 3, "texts": texts, "bytes": bytes_alone}), tmp_path / "in.parquet")
+
+    with (tmp_path / "in.parquet").open("rb") as file:
+        lines = [*read(file, ["texts", "bytes"])]
+
+    reasons = []
+    for line in lines:
+        with pytest.raises(Unprocessable) as raised:
+            texts_of(line.record or {}, "texts")
+            text_of(line.record or {}, "bytes")
+        reasons.append(str(raised.value))
+    assert reasons == [
+        "texts[1] is not UTF-8",
+        "texts is no list of texts but null",
+        "bytes is no text but binary data",
+    ]
 
 
 async def test_a_field_that_no_row_has_is_a_mistake(run: Run, tmp_path: Path) -> None:
