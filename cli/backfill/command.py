@@ -53,6 +53,17 @@ def make(name: str, help: str) -> click.Command:
 
 def _check(ctx: click.Context, settings: BackfillSettings) -> None:
     """Refuse options that would say nothing."""
+    _check_place(ctx, settings)
+    if getattr(settings, "top_n", 0) and not getattr(settings, "documents_field", ""):
+        raise click.UsageError("--top-n is of a list of documents, which --documents-field names")
+    if settings.url or settings.redis_url:
+        for name in options_of(ModelSettings):
+            if name not in _ALWAYS and name not in _WITHOUT and _given(ctx, name):
+                raise click.UsageError(f"{flag(name)} is for a model that is run here, not for one that others serve")
+
+
+def _check_place(ctx: click.Context, settings: BackfillSettings) -> None:
+    """Refuse what does not say where the model is."""
     if settings.url and settings.redis_url and _given(ctx, "url") and _given(ctx, "redis_url"):
         raise click.UsageError("--url and --redis-url name two places: give one")
     if settings.url and not settings.url.startswith(_SERVERS):
@@ -61,10 +72,6 @@ def _check(ctx: click.Context, settings: BackfillSettings) -> None:
         raise click.UsageError(f"--redis-url is a Redis, not a server: --url {settings.redis_url}")
     if not settings.url and _given(ctx, "api_key"):
         raise click.UsageError("--api-key is for a server, which --url names")
-    if settings.url or settings.redis_url:
-        for name in options_of(ModelSettings):
-            if name not in _ALWAYS and name not in _WITHOUT and _given(ctx, name):
-                raise click.UsageError(f"{flag(name)} is for a model that is run here, not for one that others serve")
 
 
 def _given(ctx: click.Context, name: str) -> bool:

@@ -118,6 +118,7 @@ def check_removed(out: Path) -> None:
 
 def asked_for(task: ModuleType, settings: BackfillSettings, files: list[File], format: str) -> dict[str, Any]:
     """Give the input and all options that the output depends on."""
+    top_n = getattr(settings, "top_n", 0)
     return {
         "inputs": [{"name": shown(file.name), "bytes": file.size, "format": file.format} for file in files],
         "task": name_of(task),
@@ -129,4 +130,5 @@ def asked_for(task: ModuleType, settings: BackfillSettings, files: list[File], f
         "unique_ids": settings.unique_ids,
         "out": format,
         "shard_rows": settings.shard_rows,
+        **({"top_n": top_n} if top_n else {}),  # else as runs had it that were begun before there was this
     }

@@ -21,6 +21,11 @@ class Settings(BackfillSettings):
     query_field: str = own("The field with the query.", default="query")
     document_field: str = own("The field with the one document of a row, which gets a score.", default="document")
     documents_field: str = own("The field with a list of documents, which get scores, in place of one.", default="")
+    top_n: int = own(
+        "Documents of each list whose scores are kept, the best first, with their places; 0: all, in the list's order.",
+        default=0,
+        minimum=0,
+    )
     raw_scores: bool = own("Scores before the model's activation.", default=False)
 
 
@@ -38,7 +43,12 @@ def items(record: Record, settings: Any) -> list[Item]:
 
 
 def columns(outputs: Sequence[Sequence[Any]], labels: Sequence[str], settings: Any) -> dict[str, Column]:
-    """Give the score of each row, or those of each, in the order of its documents."""
+    """Give the score of each row, or those of each: in the order of its documents, or of the best and their places."""
     if settings.documents_field:
-        return {"scores": [np.array(row, np.float32) for row in outputs]}
+        scores = [np.array(row, np.float32) for row in outputs]
+        if not settings.top_n:
+            return {"scores": scores}
+        best = [np.argsort(-row, kind="stable")[: settings.top_n] for row in scores]
+        kept = [row[places] for row, places in zip(scores, best, strict=True)]
+        return {"indices": [places.astype(np.int32) for places in best], "scores": kept}
     return {"score": np.array([score for (score,) in outputs], np.float32)}

@@ -86,6 +86,13 @@ def test_options_that_will_not_do(options: list[str], told: str, tmp_path: Path)
     assert told in done.stderr
 
 
+def test_top_n_is_of_a_list(tmp_path: Path) -> None:
+    ask = ("rerank", "in.jsonl", "--model", "m", "--out", "out.jsonl", "--redis-url", "redis://x", "--top-n", "2")
+    done = infinity(*ask, folder=tmp_path)
+    assert done.returncode == 2
+    assert "--top-n is of a list of documents" in done.stderr
+
+
 def test_only_vectors_have_a_number_format() -> None:
     for name, has_it in (("embed", True), ("rerank", False), ("classify", False)):
         command = importlib.import_module(f"infinity_pool.cli.{name}").command
@@ -146,6 +153,19 @@ async def test_rerank(scorers: str, run: Run, tmp_path: Path) -> None:
     scores = parquet.read_table(tmp_path / "out.parquet")["scores"].to_pylist()
     assert [len(row) for row in scores] == [3, 1]
     np.testing.assert_allclose(scores[0], np.ravel(np.asarray(several)), atol=1e-5)
+    best = {"documents_field": "documents", "top_n": 2, **ask}
+    assert await run("rerank", "lists.jsonl", out="best.parquet", **best) == 3
+    assert await run("rerank", "lists.jsonl", out="best.jsonl", **best) == 3
+    rows = parquet.read_table(tmp_path / "best.parquet").to_pylist()
+    assert rows == [
+        {"id": number, "indices": places, "scores": [all_of[place] for place in places]}
+        for number, all_of in enumerate(scores)
+        if (places := sorted(range(len(all_of)), key=lambda place: -all_of[place])[:2])
+    ]
+    read = [json.loads(line) for line in (tmp_path / "best.jsonl").read_text().splitlines()]
+    assert [row["indices"] for row in read] == [row["indices"] for row in rows]
+    with pytest.raises(InvalidInput, match="top_n was 2 and is null"):
+        await run("rerank", "lists.jsonl", out="best.jsonl", documents_field="documents", **ask)
     told = [json.loads(line) for line in (tmp_path / "out.parquet.failures.jsonl").read_text().splitlines()]
     assert [row["reason"] for row in told] == ["documents[1] is no text but null", "documents is empty"]
 
