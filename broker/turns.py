@@ -142,8 +142,9 @@ class Turns:
 
     def _is_little(self, line: _Line, cost: int, room: int) -> bool:
         """Say whether a key has little with the workers, with a job of this cost too, where others have more."""
-        little = self._little()
-        return line.out + cost <= little < self._out - line.out and self._beyond + cost <= room
+        little, mine = self._little(), line.out + cost
+        others = self._out - line.out
+        return mine <= little and others > max(mine, min(little, room // 2)) and self._beyond + cost <= room
 
     def _let_go(self, line: _Line, ticket: Ticket, beyond: int) -> None:
         self._count(line, ticket.job.cost, beyond)

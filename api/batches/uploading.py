@@ -1,9 +1,8 @@
 """Files that are uploaded in a form: written as they come, whatever their size, and forgotten if anything is wrong."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import PurePath
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -12,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from infinity_pool.api.batches.storage import Storage, place_of
 from infinity_pool.api.bodies.forms import FORM, check_origin
-from infinity_pool.api.bodies.reading import check_encoding, validated
+from infinity_pool.api.bodies.reading import check_encoding, validated, while_it_comes
 from infinity_pool.api.settings import ApiSettings
 from infinity_pool.broker.errors import InvalidInput
 
@@ -67,7 +66,7 @@ async def receive(request: web.Request, storage: Storage, settings: ApiSettings,
     check_origin(request)
     if (request.content_length or 0) > settings.max_file + _ROOM:
         raise web.HTTPRequestEntityTooLarge(settings.max_file, request.content_length or 0)
-    receiving = _Receiving(storage, settings, file_id)
+    receiving = _Receiving(request, storage, settings, file_id)
     try:
         return await receiving.receive(await request.multipart())
     except _CUT_OFF as error:
@@ -79,7 +78,8 @@ async def receive(request: web.Request, storage: Storage, settings: ApiSettings,
 
 
 class _Receiving:
-    def __init__(self, storage: Storage, settings: ApiSettings, file_id: str) -> None:
+    def __init__(self, request: web.Request, storage: Storage, settings: ApiSettings, file_id: str) -> None:
+        self._request = request
         self._storage = storage
         self._place = place_of(file_id)
         self._most = settings.max_file
@@ -130,13 +130,9 @@ class _Receiving:
                 raise web.HTTPRequestEntityTooLarge(most, size)
             yield bytes(piece)
 
-    async def _soon(self, coming: Awaitable[T]) -> T:
-        """Await what comes of the form next, if anything does."""
-        try:
-            async with asyncio.timeout(self._patience):
-                return await coming
-        except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"nothing more of the form came within {self._patience:g} s") from None
+    async def _soon(self, coming: Coroutine[Any, Any, T]) -> T:
+        """Await what comes of the form next, however slowly; of what is no part of it there is an end too."""
+        return await while_it_comes(self._request, coming, self._patience, "form", self._most + _ROOM)
 
 
 def _name_of(sent: str) -> str:

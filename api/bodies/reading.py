@@ -1,7 +1,8 @@
 """Reads a request: its body, checked field by field, and its headers."""
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from aiohttp import web
@@ -25,6 +26,7 @@ Truncate = bool | None
 Dimensions = Annotated[int | None, Field(ge=0, le=2**20), AfterValidator(lambda width: width or None)]
 """How many of a vector's numbers are kept; 0, which Infinity's clients send, is all of them, as none is."""
 
+T = TypeVar("T")
 AnyBody = TypeVar("AnyBody", bound="Body")
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 AnyModelBody = TypeVar("AnyModelBody", bound="ModelBody")
@@ -107,23 +109,32 @@ def lane_of(request: web.Request, usual: Lane) -> Lane:
 async def _wait(request: web.Request, timeout: float, patience: float) -> bytes:
     try:
         async with asyncio.timeout(timeout):
-            return await _while_it_comes(request, patience)
+            return await while_it_comes(request, request.read(), patience, "body")
     except TimeoutError:
         raise DeadlineExceeded(f"the body did not arrive within {timeout:g} s") from None
 
 
-async def _while_it_comes(request: web.Request, patience: float) -> bytes:
-    """Read the body, unless there is nothing new of it from one look to the next."""
-    reading = asyncio.create_task(request.read())
+async def while_it_comes(
+    request: web.Request, coming: Coroutine[Any, Any, T], patience: float, what: str, most: float = math.inf
+) -> T:
+    """
+    Await what is read of a body, unless there is nothing new of it from one look to the next, `patience` seconds later.
+
+    Raises web.HTTPRequestTimeout, naming `what` does not come, and web.HTTPRequestEntityTooLarge where over `most`
+    bytes have.
+    """
+    reading = asyncio.create_task(coming)
     reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # whoever has gone asks for neither
     try:
         seen = -1
-        while not reading.done() and request.content.total_bytes > seen:
+        while not reading.done() and most >= request.content.total_bytes > seen:
             seen = request.content.total_bytes
             await asyncio.wait({reading}, timeout=patience)
         if reading.done():
             return reading.result()
-        raise web.HTTPRequestTimeout(text=f"nothing more of the body came within {patience:g} s")
+        if request.content.total_bytes > most:
+            raise web.HTTPRequestEntityTooLarge(int(most), request.content.total_bytes)
+        raise web.HTTPRequestTimeout(text=f"nothing more of the {what} came within {patience:g} s")
     finally:
         reading.cancel()
 

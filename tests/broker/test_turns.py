@@ -79,6 +79,22 @@ async def test_a_little_of_a_key_needs_no_room() -> None:
     assert queue.keys == "a" * 8 + "b" + "abab"  # what there was no room for takes none of the others'
 
 
+async def test_nor_does_a_little_where_a_batch_takes_longer_than_the_work_that_is_ahead() -> None:
+    queue = Queue(room=60, little=500)
+    queue.turns.add("a", 1.0, [ticket("a") for _ in range(50)])
+    queue.turns.add("b", 1.0, [ticket("b") for _ in range(10)])
+
+    assert queue.keys == "a" * 6 + "b"
+
+
+async def test_a_key_alone_has_no_more_than_there_is_room_for() -> None:
+    queue = Queue(room=60, little=500)
+    for _ in range(50):
+        queue.turns.add("a", 1.0, [ticket("a")])
+
+    assert queue.keys == "a" * 6
+
+
 async def test_only_when_it_is_its_turn() -> None:
     queue = Queue(room=100, little=30)
     queue.turns.add("a", 1.0, [ticket("a") for _ in range(20)])

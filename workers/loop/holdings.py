@@ -61,10 +61,10 @@ class Holdings:
                 held.settled = True
                 self.remove(held)
 
-    def is_little(self, held: Held, little: int) -> bool:
-        """Say whether no more than `little` is held of a job's key, and more than that of others in its lane."""
+    def is_little(self, held: Held, little: int, much: int) -> bool:
+        """Say whether no more than `little` is held of a job's key, and more of others in its lane, over `much`."""
         mine = self._of_keys[held.delivery.lane, held.job.key]
-        return mine <= little < self._cost[held.delivery.lane] - mine
+        return mine <= little and self._cost[held.delivery.lane] - mine > max(mine, much)
 
     def _count(self, held: Held, cost: int) -> None:
         self._cost[held.delivery.lane] += cost

@@ -124,14 +124,14 @@ class Worker:
     def _line_up(self, prepared: Prepared, jobs: list[Held]) -> None:
         """Put prepared items in line; an orphan's in a line of its own, since it may be what killed its worker."""
         lengths, truncated = prepared.rows.lengths.tolist(), prepared.rows.truncated.tolist()
-        place = 0
+        place, budget = 0, self._batcher.budget
         for held in jobs:
             end = place + len(held.job.items)
             held.head, held.tokens, held.truncated = prepared.head, sum(lengths[place:end]), sum(truncated[place:end])
             self._meter.counted(held)
             units = [(lengths[at], Unit(held, at - place, prepared.rows, at)) for at in range(place, end)]
             line = (prepared.head, held.job.id) if held.delivery.orphan else prepared.head
-            ahead = held.job.key != "" and self._holdings.is_little(held, self._batcher.budget.tokens)
+            ahead = held.job.key != "" and self._holdings.is_little(held, budget.tokens, budget.short)
             self._batcher.add(held.delivery.lane, line, units, ahead=ahead)
             self._haste.came(held.delivery.lane, ahead=ahead)
             place = end

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable
 
+import aiohttp
 import pytest
 
 from tests.api.conftest import Api, Process, _until_ready, raw
@@ -17,7 +18,7 @@ HEAD = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\
 
 @pytest.fixture(scope="module")
 def hasty(start_api: Callable[..., Api], worker: Process) -> Api:
-    api = start_api("--read-timeout", str(PATIENCE), "--keep-alive", str(KEEP_ALIVE))
+    api = start_api("--read-timeout", str(PATIENCE), "--keep-alive", str(KEEP_ALIVE), "--files", "memory://slow")
     asyncio.run(_until_ready(api.url, "m"))
     return api
 
@@ -63,6 +64,31 @@ async def test_a_slow_body_that_comes_is_answered(hasty: Api) -> None:
             writer.write(BODY[first : first + 500])
             await asyncio.sleep(PATIENCE / 10)
         assert b" 200 " in await asyncio.wait_for(reader.readline(), LONG)
+
+
+async def test_a_slow_upload_that_comes_is_taken_and_one_that_stands_still_is_not(hasty: Api) -> None:
+    boundary = "b" * 60  # as many bytes are awaited at once, which take longer than one look
+    named = f'--{boundary}\r\nContent-Disposition: form-data; name="'
+    form = f'{named}purpose"\r\n\r\nbatch\r\n{named}file"; filename="f"\r\n\r\n'.encode()
+    rest = f"{{}}\r\n--{boundary}--\r\n".encode()
+    kind = f"Content-Type: multipart/form-data; boundary={boundary}"
+    head = f"POST /v1/files HTTP/1.1\r\nHost: x\r\n{kind}\r\nContent-Length: {len(form + rest)}\r\n\r\n".encode()
+
+    async def answer(drops: list[bytes]) -> str:
+        async with raw(hasty) as (reader, writer):
+            writer.write(head + form)
+            for drop in drops:
+                writer.write(drop)
+                await asyncio.sleep(PATIENCE / 10)
+            return (await asyncio.wait_for(reader.readuntil(b"}"), LONG)).decode()
+
+    slow, still = await asyncio.gather(answer([rest[at : at + 3] for at in range(0, len(rest), 3)]), answer([rest[:9]]))
+    assert " 200 " in slow
+    assert " 408 " in still
+    async with aiohttp.ClientSession(hasty.url) as session:  # other tests count the files that there are
+        file_id = slow.partition('"id":"')[2].partition('"')[0]
+        async with session.delete(f"/v1/files/{file_id}") as deleted:
+            assert deleted.status == 200
 
 
 async def test_a_connection_without_requests_ends_after_some_time(hasty: Api) -> None:

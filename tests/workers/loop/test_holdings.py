@@ -35,13 +35,15 @@ def test_a_key_has_little_where_others_have_more_in_its_lane() -> None:
     quiet = hold(holdings, delivery("2-0", "quiet", cost=40, key="quiet"))
     bulk = hold(holdings, delivery("2-0", "bulk", "bulk", 40, "quiet"))
 
-    assert holdings.is_little(quiet, 100)
-    assert not holdings.is_little(quiet, 39)  # more than that itself
-    assert not holdings.is_little(quiet, 120)  # the others have no more than that
-    assert not holdings.is_little(loud[0], 100)
-    assert not holdings.is_little(bulk, 0)  # alone in its lane
-    holdings.remove(loud[0])
-    assert not holdings.is_little(quiet, 100)
+    assert holdings.is_little(quiet, little=100, much=100)
+    assert holdings.is_little(quiet, little=200, much=100)  # where no batch is full either
+    assert not holdings.is_little(quiet, little=39, much=30)  # more than that itself
+    assert not holdings.is_little(quiet, little=200, much=120)  # the others have no more than that
+    assert not holdings.is_little(loud[0], little=100, much=20)
+    assert not holdings.is_little(bulk, little=100, much=0)  # alone in its lane
+    for one in loud[:2]:
+        holdings.remove(one)
+    assert not holdings.is_little(quiet, little=100, much=20)  # they have as much as it has
 
 
 async def test_room_is_waited_for() -> None:
