@@ -61,13 +61,20 @@ class Entry(NamedTuple, Generic[T]):
 
 
 class _Line(Generic[T]):
-    """The items of one lane and head: sorted by length, and remembered by age, those that go ahead first."""
+    """
+    The items of one lane and head: sorted by length, and remembered by age, those that go ahead first.
 
-    def __init__(self) -> None:
+    They do so until they have had `credit` tokens more than the others that wait: callers who come again at once would
+    have all of the device.
+    """
+
+    def __init__(self, credit: int) -> None:
+        self._credit = credit
         self.sorted: list[Entry[T]] = []
         self._ahead: deque[Entry[T]] = deque()
         self._by_age: deque[Entry[T]] = deque()
         self._taken: set[int] = set()
+        self._favoured = 0  # tokens that those ahead have had beyond those of others
 
     def add(self, entries: list[Entry[T]], *, ahead: bool) -> None:
         (self._ahead if ahead else self._by_age).extend(entries)
@@ -75,7 +82,8 @@ class _Line(Generic[T]):
         self.sorted.sort()  # numbers differ, so values are never compared; two runs merge in one pass
 
     def oldest(self) -> Entry[T]:
-        first = self._first(self._ahead) or self._first(self._by_age)
+        ahead, waiting = self._first(self._ahead), self._first(self._by_age)
+        first = (waiting or ahead) if self._favoured > self._credit else (ahead or waiting)
         assert first is not None, "an empty line is removed"
         return first
 
@@ -88,7 +96,13 @@ class _Line(Generic[T]):
         entries = self.sorted[low:high]
         del self.sorted[low:high]
         self._taken.update(entry.number for entry in entries)
+        self._favour(entries)
         return entries
+
+    def _favour(self, entries: list[Entry[T]]) -> None:
+        tokens = sum(entry.length for entry in entries)
+        ahead = sum(entry.length for entry in entries if entry.number < 0)
+        self._favoured = max(0, self._favoured + 2 * ahead - tokens) if self._first(self._by_age) else 0
 
 
 class Batcher(Generic[T]):
@@ -120,7 +134,7 @@ class Batcher(Generic[T]):
         if entries:
             self._count += len(entries)
             self._tokens[lane] += sum(entry.length for entry in entries)
-            self._lines.setdefault((lane, head), _Line()).add(entries, ahead=ahead)
+            self._lines.setdefault((lane, head), _Line(self.budget.tokens)).add(entries, ahead=ahead)
 
     def take(self, short: Container[Lane] = ()) -> list[T]:
         """Give the next batch, a short one if it is of a lane that is to have them; empty if nothing is in line."""
@@ -163,11 +177,12 @@ class Batcher(Generic[T]):
         while low > 0 or high < len(items):
             shorter = near - items[low - 1].length if low > 0 else math.inf
             longer = items[high].length - near if high < len(items) else math.inf
-            length = items[low - 1].length if shorter <= longer else items[high].length
+            down = shorter <= longer and longer > 0  # of its own length those that came after it, not those ahead
+            length = items[low - 1].length if down else items[high].length
             count, real, longest = count + 1, real + length, max(longest, length)
             if not self._fits(longest * count, real, most):
                 break
-            low, high = (low - 1, high) if shorter <= longer else (low, high + 1)
+            low, high = (low - 1, high) if down else (low, high + 1)
         return low, high
 
     def _fits(self, padded: int, real: int, most: int) -> bool:

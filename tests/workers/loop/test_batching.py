@@ -143,12 +143,30 @@ def test_what_goes_ahead_is_next_with_its_nearest() -> None:
     assert len(batcher) == 0
 
 
-def test_those_that_go_ahead_keep_their_order() -> None:
-    batcher: Batcher[int] = Batcher(Budget(1))
-    for number in range(6):
-        batcher.add("online", "head", [(5, number)], ahead=number % 2 == 1)
+def test_what_goes_ahead_without_end_leaves_half_to_others() -> None:
+    batcher: Batcher[str] = Batcher(Budget(tokens=20))
+    batcher.add("online", "head", [(5, "waits")] * 500)
+    served = []
+    for _ in range(100):
+        batcher.add("online", "head", [(5, "ahead")] * 4, ahead=True)
+        served += batcher.take()
+    assert served.count("waits") == pytest.approx(200, abs=8)
 
-    assert [batcher.take()[0] for _ in range(6)] == [1, 3, 5, 0, 2, 4]
+
+def test_a_little_goes_ahead_every_time() -> None:
+    batcher: Batcher[str] = Batcher(Budget(tokens=20))
+    batcher.add("online", "head", [(5, "waits")] * 500)
+    for _ in range(50):
+        batcher.add("online", "head", [(5, "ahead")], ahead=True)
+        assert "ahead" in batcher.take()
+
+
+def test_those_that_go_ahead_keep_their_order() -> None:
+    batcher: Batcher[int] = Batcher(Budget(15, packed=True))
+    for number in range(6):
+        batcher.add("online", "head", [(15, number)], ahead=number % 2 == 1)
+
+    assert [batcher.take()[0] for _ in range(6)] == [1, 3, 0, 5, 2, 4]  # and leave others half
 
 
 @pytest.mark.parametrize("online_length", [1, 7, 16, 64])
