@@ -1,10 +1,10 @@
 """What a handler takes and gives, said once beside it; the OpenAPI document and the shape of errors come from it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -79,9 +79,21 @@ def described(**facts: Any) -> Callable[[AnyHandler], AnyHandler]:
     return describe
 
 
-def description_of(handler: Handler) -> Description | None:
-    """Give what a handler was described by."""
-    return _DESCRIBED.get(handler)
+class Operation(NamedTuple):
+    """A described handler at a path."""
+
+    path: str
+    method: str
+    handler: Handler
+    description: Description
+
+
+def operations_of(app: web.Application) -> Iterator[Operation]:
+    """Give the described handlers of an application; HEAD is what GET is."""
+    for route in app.router.routes():
+        description = _DESCRIBED.get(route.handler)
+        if description is not None and route.resource is not None and route.method != "HEAD":
+            yield Operation(route.resource.canonical, route.method.lower(), route.handler, description)
 
 
 def speak(request: web.Request, dialect: Dialect) -> None:
@@ -97,7 +109,5 @@ def dialect_of(request: web.Request) -> Dialect:
 
 def _described_at(request: web.Request) -> Description:
     """Give what is described at a request's path for another method, what takes a body first."""
-    routes = request.app.router.routes()
-    there = (route.handler for route in routes if route.resource and route.resource.canonical == request.path)
-    found = [_DESCRIBED[handler] for handler in there if handler in _DESCRIBED]
+    found = [one.description for one in operations_of(request.app) if one.path == request.path]
     return max(found, key=lambda one: one.takes is not None, default=_PLAIN)

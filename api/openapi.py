@@ -4,15 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from infinity_pool.api.access.auth import is_public
-from infinity_pool.api.described import Description, description_of
+from infinity_pool.api.described import Description, Operation, operations_of
 
 Json = dict[str, Any]
 
@@ -26,18 +25,9 @@ _TEMPLATE = "#/components/schemas/{model}"
 _WAIT = {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}}
 
 
-class Operation(NamedTuple):
-    """A described handler at a path."""
-
-    path: str
-    method: str
-    handler: Handler
-    description: Description
-
-
 def document(app: web.Application, version: str) -> Json:
     """Describe all paths of an application that have described handlers, as OpenAPI 3.1."""
-    operations = list(_operations(app))
+    operations = list(operations_of(app))
     schemas, components = _schemas(operations)
     paths: dict[str, Json] = {}
     for one in operations:
@@ -56,13 +46,6 @@ def document(app: web.Application, version: str) -> Json:
 
 def _about() -> str:
     return "Embeddings, rerankers, classifiers and multimodal models, over the APIs that clients already speak."
-
-
-def _operations(app: web.Application) -> Iterator[Operation]:
-    for route in app.router.routes():
-        description = description_of(route.handler)
-        if description is not None and route.resource is not None and route.method != "HEAD":
-            yield Operation(route.resource.canonical, route.method.lower(), route.handler, description)
 
 
 def _schemas(operations: list[Operation]) -> tuple[Mapping[Any, Json], Json]:

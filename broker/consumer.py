@@ -109,7 +109,7 @@ class Consumer:
     async def dead(self, lane: Lane) -> list[str]:
         """Name the other consumers of a lane that have no heartbeat; the server looks, as all ask twice a second."""
         names = await scripts.run(self._redis, "dead", [self._streams[lane]], [keys.GROUP, keys.worker(self.model, "")])
-        return [name.decode() for name in names if name.decode() != self.id]
+        return [name for name in map(bytes.decode, names) if name != self.id]
 
     async def reap(self, lane: Lane, consumer: str, most: int = 64) -> list[Delivery]:
         """Take over up to `most` jobs of a consumer whose heartbeat is gone; remove it once it holds none."""

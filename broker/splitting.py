@@ -72,7 +72,7 @@ def estimate(item: Item, length: int, limits: Limits) -> int:
     """Estimate an item's tokens from its length; the door has no tokenizer."""
     if isinstance(item, bytes):
         return _MEDIA_TOKENS
-    tokens = len(item) if _is_ids(item) else int(length * limits.tokens_per_char) + 2
+    tokens = len(item) if is_ids(item) else int(length * limits.tokens_per_char) + 2
     return min(tokens, limits.max_length) if limits.max_length else tokens
 
 
@@ -96,14 +96,14 @@ def _join_outputs(parts: list[Array | list[Any]]) -> Array | list[Any]:
     return [output for part in parts for output in part]
 
 
-def _is_ids(item: Item) -> bool:
+def is_ids(item: Item) -> bool:
     """Whether an item is token ids, in an array or a list."""
     return isinstance(item, np.ndarray) or (isinstance(item, list | tuple) and type(next(iter(item), None)) is int)
 
 
 def _length(item: Item) -> int:
     """Give about how many bytes an item travels as."""
-    if _is_ids(item):
+    if is_ids(item):
         return 4 * len(item)
     if isinstance(item, (str, bytes)):
         return len(item)
@@ -114,6 +114,6 @@ def _cut(item: Item, max_chars: int, keep_end: bool) -> Item:
     """Drop what no worker would read: it is over the model's limit however it is tokenized."""
     if max_chars and isinstance(item, str) and len(item) > max_chars:
         return item[-max_chars:] if keep_end else item[:max_chars]
-    if max_chars and isinstance(item, list | tuple) and not _is_ids(item):  # a pair, of which a query is never cut
+    if max_chars and isinstance(item, list | tuple) and not is_ids(item):  # a pair, of which a query is never cut
         return [_cut(part, max_chars, keep_end and place > 0) for place, part in enumerate(item)]
     return item

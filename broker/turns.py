@@ -29,6 +29,11 @@ _SECONDS_AHEAD = 0.1  # of work, which a job of a silent key then waits for; wel
 _FORGET = 1024  # keys that have sent nothing of late, beyond which they are looked for and forgotten
 
 
+def goes_ahead(mine: int, others: int, little: int, much: int) -> bool:
+    """Say whether tokens of one key are little, and those of others more than that and over `much`."""
+    return mine <= little and others > max(mine, much)
+
+
 @dataclass(slots=True, eq=False)
 class _Line:
     """
@@ -142,9 +147,9 @@ class Turns:
 
     def _is_little(self, line: _Line, cost: int, room: int) -> bool:
         """Say whether a key has little with the workers, with a job of this cost too, where others have more."""
-        little, mine = self._little(), line.out + cost
-        others = self._out - line.out
-        return mine <= little and others > max(mine, min(little, room // 2)) and self._beyond + cost <= room
+        little = self._little()
+        is_little = goes_ahead(line.out + cost, self._out - line.out, little, min(little, room // 2))
+        return is_little and self._beyond + cost <= room
 
     def _let_go(self, line: _Line, ticket: Ticket, beyond: int) -> None:
         self._count(line, ticket.job.cost, beyond)

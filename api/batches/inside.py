@@ -14,7 +14,7 @@ from yarl import URL
 
 from infinity_pool.api.access.auth import CALLER
 from infinity_pool.api.bodies.reading import GIVEN, ModelBody
-from infinity_pool.api.described import description_of, dialect_of
+from infinity_pool.api.described import dialect_of, operations_of
 from infinity_pool.api.errors import error_response
 from infinity_pool.api.keys import SETTINGS
 from infinity_pool.broker.callers import Caller
@@ -30,18 +30,8 @@ class Inside:
     @cached_property
     def endpoints(self) -> dict[str, type[ModelBody]]:
         """The paths where a model is asked with JSON, and the body of each."""
-        found = {}
-        for route in self._app.router.routes():
-            about = description_of(route.handler)
-            if (
-                route.method == "POST"
-                and route.resource
-                and about
-                and about.takes
-                and issubclass(about.takes, ModelBody)
-            ):
-                found[route.resource.canonical] = about.takes
-        return found
+        bodies = {one.path: one.description.takes for one in operations_of(self._app) if one.method == "post"}
+        return {path: body for path, body in bodies.items() if body and issubclass(body, ModelBody)}
 
     async def request(self, path: str, body: bytes, caller: Caller, headers: dict[str, str]) -> web.Request:
         """Make a request."""

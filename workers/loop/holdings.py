@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from infinity_pool.broker.consumer import Delivery
 from infinity_pool.broker.messages import LANES, Lane
+from infinity_pool.broker.turns import goes_ahead
 from infinity_pool.workers.loop.held import Held
 
 Place = tuple[Lane, bytes]  # where a job is in the queue: the ids of two lanes may be the same
@@ -64,7 +65,7 @@ class Holdings:
     def is_little(self, held: Held, little: int, much: int) -> bool:
         """Say whether no more than `little` is held of a job's key, and more of others in its lane, over `much`."""
         mine = self._of_keys[held.delivery.lane, held.job.key]
-        return mine <= little and self._cost[held.delivery.lane] - mine > max(mine, much)
+        return goes_ahead(mine, self._cost[held.delivery.lane] - mine, little, much)
 
     def _count(self, held: Held, cost: int) -> None:
         self._cost[held.delivery.lane] += cost

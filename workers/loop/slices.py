@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from infinity_pool.broker.messages import Item
+from infinity_pool.broker.splitting import is_ids
 from infinity_pool.workers.loop.held import Held
 from infinity_pool.workers.loop.preparing import Request
 
@@ -44,6 +43,6 @@ def _chars(item: Item) -> int:
     """Count the characters of a text or a pair, or how many take as long; what else there may be takes long."""
     if isinstance(item, str):
         return len(item)
-    if isinstance(item, np.ndarray) or (isinstance(item, list | tuple) and type(next(iter(item), None)) is int):
+    if is_ids(item):
         return _CHARS_OF_AN_ID * len(item)
     return sum(map(_chars, item)) if isinstance(item, list | tuple) else _MANY_CHARS
